@@ -104,7 +104,7 @@ def open_broker(folder: Path) -> tuple[Broker, MessageStore, Components]:
     disk = PosixDisk(folder)
     store = MessageStore.open(disk, store_options(options), 0)
     components = Components(options, store, disk, random.Random(1), 0)
-    components.topics.create_for_send(TOPIC, "TBW102", 4, 0)
+    components.topics.create_from_template(TOPIC, "TBW102", 4)
     broker = Broker(options, store, components)
     broker.handle(ChannelOpened(CHANNEL, "127.0.0.1:50000", 0))
     return broker, store, components
@@ -150,7 +150,7 @@ def profile_ours(folder: Path, frames: int, rounds: int) -> Stages:
     """Return the stages of our broker."""
     broker, store, components = open_broker(folder)
     stages, wire = Stages(frames), Wire()
-    stages.watch(components.fast_sends, "take_run", "run")
+    stages.watch(components.fast_sends, "handle_run", "run")
     stages.watch(components.stats, "count_puts", "count")
     stages.watch(store, "write", "write")
     stages.watch(store, "confirm", "confirm")
@@ -186,7 +186,6 @@ def profile_checks(components: Components, stages: Stages, *, rounds: int, frame
             headers,
             bodies,
             hosts,
-            1_700_000_000_000,
         )
     store.stage_run = original_stage_run
 

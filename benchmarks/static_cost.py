@@ -87,10 +87,10 @@ def create_static_topic(components: Components, topic: str) -> None:
     name = components.mappings.broker
     normal = components.topics.find(TOPIC)
     assert normal is not None
-    components.topics.put(msgspec.structs.replace(normal, name=topic), NOW_MS)
+    components.topics.put(msgspec.structs.replace(normal, name=topic))
     mapping = TopicMapping(topic=topic, broker=name, total=QUEUES)
     queues = (new_logical_queue(number, name, number) for number in range(QUEUES))
-    components.mappings.change(mapping.with_queues(*queues, epoch=NOW_MS), now_ms=NOW_MS)
+    components.mappings.change(mapping.with_queues(*queues, epoch=NOW_MS))
 
 
 def time_events(broker: Broker, events: list[Event]) -> float:

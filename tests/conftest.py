@@ -21,6 +21,7 @@ LONGEST = (
     "tests/interop/test_static_java.py",
     "tests/interop/test_route_push.py",
     "tests/interop/test_java_client.py",
+    "tests/interop/test_java_access.py",
     "tests/interop/test_static_groups.py",
     "tests/interop/test_static_features.py",
     "tests/integration/test_moves_under_load.py",
@@ -44,6 +45,11 @@ settings.load_profile("gate")
 # A shell that runs the tests in the background makes them ignore SIGINT, and the programs that they start and interrupt
 # would ignore it, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--rewrite`. Only this file is read before the command line, whatever folder is tested."""
+    parser.addoption("--rewrite", action="store_true", help="write the output of today into the transcripts")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -41,16 +41,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast import blocking
+    from holdfast.client.access.credentials_options import CredentialsOptions
     from holdfast.client.cluster.cluster_client import ClusterClient
     from holdfast.client.cluster.queue_rpc import Start
     from holdfast.client.consume.listener import Listener, RetryLater
     from holdfast.client.consume.pull_plan import Prefetch
+    from holdfast.client.options import ClientOptions
     from holdfast.client.produce.batch_lines import Batching
     from holdfast.client.produce.transaction import Transaction, TransactionOutcome
     from holdfast.client.producer import Producer
     from holdfast.client.pull_consumer import PullConsumer
     from holdfast.client.push_consumer import PushConsumer
+    from holdfast.model.access.client_tls import ClientTls
     from holdfast.model.errors import (
+        AccessDenied,
         BrokerRefused,
         ConfigError,
         ConnectionLost,
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
         ForkedClient,
         HoldfastError,
         LocalProtocolError,
+        LoginFailed,
         ProducerFull,
         ProtocolError,
         RemoteProtocolError,
@@ -73,17 +78,22 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AccessDenied",
     "Batching",
     "BrokerRefused",
+    "ClientOptions",
+    "ClientTls",
     "ClusterClient",
     "Codec",
     "ConfigError",
     "ConnectionLost",
     "CorruptRecord",
+    "CredentialsOptions",
     "ForkedClient",
     "HoldfastError",
     "Listener",
     "LocalProtocolError",
+    "LoginFailed",
     "Message",
     "MessageQueue",
     "Prefetch",
@@ -111,6 +121,8 @@ __all__ = [
 # from its module on first access.
 _EXPORTS = {
     "holdfast.client.produce.batch_lines": ("Batching",),
+    "holdfast.client.access.credentials_options": ("CredentialsOptions",),
+    "holdfast.client.options": ("ClientOptions",),
     "holdfast.client.cluster.cluster_client": ("ClusterClient",),
     "holdfast.client.consume.listener": ("Listener", "RetryLater"),
     "holdfast.client.producer": ("Producer",),
@@ -119,7 +131,9 @@ _EXPORTS = {
     "holdfast.client.push_consumer": ("PushConsumer",),
     "holdfast.client.cluster.queue_rpc": ("Start",),
     "holdfast.client.produce.transaction": ("Transaction", "TransactionOutcome"),
+    "holdfast.model.access.client_tls": ("ClientTls",),
     "holdfast.model.errors": (
+        "AccessDenied",
         "BrokerRefused",
         "ConfigError",
         "ConnectionLost",
@@ -127,6 +141,7 @@ _EXPORTS = {
         "ForkedClient",
         "HoldfastError",
         "LocalProtocolError",
+        "LoginFailed",
         "ProducerFull",
         "ProtocolError",
         "RemoteProtocolError",

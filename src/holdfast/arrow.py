@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Unpack
 
 from holdfast.runtime.extras import describe_missing
 
@@ -25,11 +26,14 @@ try:
 except ImportError as error:
     raise ImportError(describe_missing("holdfast.arrow", error, "arrow"), name=error.name) from None
 
-from holdfast.bulk.cluster_session import ClusterSession, Unavailable, session_for
-from holdfast.bulk.read_options import DEFAULT_GROUP, Bound, Range, ReadOptions
+from holdfast.bulk.cluster_connection import Unavailable
+from holdfast.bulk.cluster_session import session_for
+from holdfast.bulk.read_options import Bound, Range, ReadOptions
 from holdfast.bulk.task_reader import DataLost, find_bounds, plan_ranges, read_ranges
+from holdfast.client.access.credentials_options import CredentialsArguments, credentials_options
 from holdfast.client.cluster.queue_rpc import Start
 from holdfast.columns.message_columns import TYPES, schema_of
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError
 
 __all__ = ["COLUMNS", "DataLost", "Place", "Unavailable", "read", "schema_of"]
@@ -52,6 +56,8 @@ def read(  # noqa: PLR0913 - one name for each option
     fail_on_data_loss: bool = True,
     timeout_s: float = 600.0,
     unit: str | None = None,
+    tls: ClientTls | None = None,
+    **access: Unpack[CredentialsArguments],
 ) -> Iterator[pa.RecordBatch]:
     """Return the messages of *topic* between two bounds as record batches, queue by queue, each in order.
 
@@ -65,11 +71,15 @@ def read(  # noqa: PLR0913 - one name for each option
         fail_on_data_loss: Fail if messages in the range are gone; otherwise continue without them.
         timeout_s: How long a broker may be unavailable.
         unit: The unit (a cluster) to read; other units are read while they are open to it. None for all.
+        tls: Use TLS on every connection; None for plain connections.
+        **access: Who the reader is, see `CredentialsArguments`. Without it, only clusters without access control can be
+            read.
 
     Raises:
         ConfigError: the topic, a queue or a column does not exist.
         DataLost: messages in the range are gone.
         Unavailable: no name server answers, or a broker was unavailable for too long.
+        AccessDenied: the reader may not read the topic, or could not log in.
     """
     unknown = [name for name in columns if name not in TYPES]
     if unknown:
@@ -86,15 +96,15 @@ def read(  # noqa: PLR0913 - one name for each option
         tags=tags,
         patience_s=timeout_s,
         unit=unit,
+        tls=tls,
+        credentials=credentials_options(**access),
     )
     return read_ranges(options, tuple(columns), _plan(options))
 
 
 def _plan(options: ReadOptions) -> tuple[Range, ...]:
-    session: ClusterSession = session_for(
-        options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit
-    )
-    session.require_name_server()
+    session = session_for(options)
+    session.connection.require_name_server()
     _, starts, ends = find_bounds(session, options)
     return tuple(plan_ranges(session, options, starts, ends))
 

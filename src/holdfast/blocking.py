@@ -19,11 +19,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Final, Self, TypeVar, Unpack, overload
 
 from holdfast.client import producer as async_producer
 from holdfast.client import pull_consumer as async_pull_consumer
 from holdfast.client import push_consumer as async_push_consumer
+from holdfast.client.access.credentials_options import CredentialsArguments
 from holdfast.client.cluster.queue_rpc import Start
 from holdfast.client.consume.listener import Listener
 from holdfast.client.consume.pull_plan import Prefetch
@@ -31,6 +32,7 @@ from holdfast.client.messages.arguments import check_message, check_queue
 from holdfast.client.produce import transaction as async_transaction
 from holdfast.client.produce.batch_lines import MESSAGE_OVERHEAD_BYTES, Batching
 from holdfast.client.produce.transaction import Checker
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ProducerFull
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import Message, ReceivedMessage, SendResult
@@ -42,7 +44,7 @@ from holdfast.wire.records.compression import Codec
 _T = TypeVar("_T")
 
 
-class ProducerOptions(TypedDict, total=False):
+class ProducerOptions(CredentialsArguments, total=False):
     """The options of `holdfast.Producer`."""
 
     namespace: str | None
@@ -56,9 +58,10 @@ class ProducerOptions(TypedDict, total=False):
     topic_expiry_s: float | None
     name_server_refresh_s: float | None
     unit: str | None
+    tls: ClientTls | None
 
 
-class PushOptions(TypedDict, total=False):
+class PushOptions(CredentialsArguments, total=False):
     """The options of `holdfast.PushConsumer`."""
 
     listener: Listener | None
@@ -74,9 +77,10 @@ class PushOptions(TypedDict, total=False):
     close_timeout_s: float
     name_server_refresh_s: float | None
     unit: str | None
+    tls: ClientTls | None
 
 
-class PullOptions(TypedDict, total=False):
+class PullOptions(CredentialsArguments, total=False):
     """The options of `holdfast.PullConsumer`."""
 
     namespace: str | None
@@ -85,6 +89,7 @@ class PullOptions(TypedDict, total=False):
     prefetch: Prefetch | None
     name_server_refresh_s: float | None
     unit: str | None
+    tls: ClientTls | None
 
 
 _background: Final = BackgroundLoop("holdfast")

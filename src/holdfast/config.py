@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, g
 import msgspec
 
 from holdfast.broker.options import BrokerOptions
+from holdfast.machine.security_options import TlsMode
 from holdfast.model.errors import ConfigError
 from holdfast.model.spelling_hint import hint_suffix
 from holdfast.nameserver.options import NameServerOptions
@@ -47,6 +48,8 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
         base_port: The first broker's port; the others follow in steps of ten. 0 means any free ports.
         flush: None keeps the broker's own setting.
         metrics_port: The port of the name server's `/metrics`; those of the brokers follow. None means no metrics.
+        tls: None keeps the setting of each role, as for the other options of security.
+        auth: Access control, with an administrator and a cluster secret in the data folder.
     """
 
     brokers: int | None = None
@@ -55,6 +58,18 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     base_port: int = 10911
     flush: Literal["sync", "async"] | None = None
     metrics_port: int | None = None
+    tls: TlsMode | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+    auth: bool | None = None
+    insecure: bool | None = None
+
+    @property
+    def security_flags(self) -> dict[str, str | bool | None]:
+        """The options of security, by their names in every role; None keeps the role's setting."""
+        names = ("tls", "tls_cert", "tls_key", "tls_ca", "auth", "insecure")
+        return {name: getattr(self, name) for name in names}
 
 
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -65,7 +80,10 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
 }
 # Variables that are not options of a section: the command line reads them.
 CLIENT_VARIABLES: Final = frozenset(
-    {"HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT", "HOLDFAST_UNIT"}
+    {
+        *("HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT", "HOLDFAST_UNIT"),
+        *("HOLDFAST_ACCESS_KEY", "HOLDFAST_SECRET_KEY", "HOLDFAST_SECRET_FILE", "HOLDFAST_AUTH_MODE"),
+    }
 )
 # Kubernetes gives every container the addresses of neighbouring services, in variables that begin with their names.
 SERVICE_LINK: Final = re.compile(rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")

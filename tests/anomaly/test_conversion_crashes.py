@@ -13,15 +13,16 @@ from tests.anomaly.test_store_faults import Countdown, PowerCut
 from tests.support.conversions import convert, damaged_disk, fill_store, index_files, plain_disk, read_served
 
 from holdfast.model.errors import DiskFailed, StoreError
+from holdfast.model.topic import find_index_name
 from holdfast.sim.world.disk import SimDisk
-from holdfast.store.conversion.index_conversion import find_kind
-from holdfast.store.recovery.conversion_plan import IndexKind
+from holdfast.store.conversion.index_conversion import find_configured_kind
+from holdfast.store.recovery.conversion_plan import ConvertedKind
 
 COUNT = 1 << 40
 FOLDERS = {"batch": "batchconsumequeue", "simple": "consumequeue"}
 
 
-def start(to: IndexKind) -> SimDisk:
+def start(to: ConvertedKind) -> SimDisk:
     """Return a folder of several queues and files, with the kind of index that is not *to*."""
     disk = plain_disk()
     fill_store(disk, 13, queues=2)
@@ -31,7 +32,7 @@ def start(to: IndexKind) -> SimDisk:
     return disk
 
 
-def count_calls(disk: SimDisk, to: IndexKind, *, only_changes: bool) -> int:
+def count_calls(disk: SimDisk, to: ConvertedKind, *, only_changes: bool) -> int:
     counter = Countdown(COUNT, PowerCut(), only_changes=only_changes)
     disk.before = counter
     convert(disk, to)
@@ -42,7 +43,7 @@ def count_calls(disk: SimDisk, to: IndexKind, *, only_changes: bool) -> int:
 def check_as_strangers_see_it(disk: SimDisk) -> None:
     """A Java broker knows no notes of ours: it refuses two indexes, and one must be what the attribute says."""
     kinds = {kind for kind, folder in FOLDERS.items() if disk.list(f"{folder}/orders")}
-    assert kinds in ({find_kind(disk, "orders")}, {"batch", "simple"})
+    assert kinds in ({find_index_name(find_configured_kind(disk, "orders").queue_type)}, {"batch", "simple"})
 
 
 def is_served(disk: SimDisk, before: object) -> bool:
@@ -60,7 +61,7 @@ def is_served(disk: SimDisk, before: object) -> bool:
 
 @pytest.mark.parametrize("to", ["batch", "simple"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_conversion_survives_a_power_cut_at_every_call(to: IndexKind, moment: str):
+def test_a_conversion_survives_a_power_cut_at_every_call(to: ConvertedKind, moment: str):
     """Twice in a row, in fact: the second one in the middle of what goes on behind the first."""
     fresh = start(to)
     wanted = copy.deepcopy(fresh)
@@ -89,7 +90,7 @@ def test_a_conversion_survives_a_power_cut_at_every_call(to: IndexKind, moment: 
 
 
 @pytest.mark.parametrize("to", ["batch", "simple"])
-def test_a_conversion_survives_a_failing_call(to: IndexKind):
+def test_a_conversion_survives_a_failing_call(to: ConvertedKind):
     """It says so, and the next run goes on."""
     fresh = start(to)
     before = read_served(copy.deepcopy(fresh))

@@ -18,7 +18,7 @@ from holdfast.wire.frames.command import JSON
 from holdfast.wire.frames.fields import from_fields, to_fields
 from holdfast.wire.requests import heartbeat, offsets
 from holdfast.wire.requests.pull import PullFields, decode_pull, pull_header
-from holdfast.wire.requests.send import decode_send, send_header
+from holdfast.wire.requests.send import LongSendFields, SendFields, decode_send, send_header
 
 SENDS = {10, 310, 320, 324, 325}
 SHORT_SENDS = {310, 320, 325}
@@ -128,7 +128,7 @@ def test_a_recorded_send_reads_the_same_on_every_path(code: int):
 
     for recorded in found:
         command = recorded.command
-        header = send_header(command)
+        header = send_header(command, LongSendFields if "producerGroup" in command.fields else SendFields)
 
         fields = header.fields
         assert fields.topic == command.fields.get("b", command.fields.get("topic")), recorded

@@ -36,8 +36,6 @@ def _said(stream: list[tuple[str, bytes]], side: str) -> bytes:
 def test_our_replica_copies_what_a_java_master_sent(stream: list[tuple[str, bytes]]) -> None:
     """And says of it what a Java slave said."""
     desk = BrokerHarness(replica_of="broker-a", ha_master=MASTER)
-    desk.components.ha_replica.is_ready = lambda: True
-    desk.store.replica.is_topic_known = lambda _topic: True
     desk.streams[CHANNEL] = bytearray()
     desk.pass_time(0, FOLLOWING_TIMER)
     desk.feed(ChannelOpened(CHANNEL, MASTER, desk.now_ms, MASTER, PURPOSE))

@@ -22,7 +22,7 @@ from tests.support.static_reports import (
 
 from holdfast.machine.events import TimerFired
 from holdfast.model.scope import is_mock_broker
-from holdfast.nameserver.core import SCAN_TIMER
+from holdfast.nameserver.scan import TIMER as SCAN_TIMER
 from holdfast.wire.cluster.mapping import convert_info
 from holdfast.wire.cluster.registration import decode_registration
 from holdfast.wire.cluster.route import decode_route

@@ -153,9 +153,12 @@ async def test_a_consumer_that_is_told_to_begin_elsewhere_does_so_at_once(namesr
 def introduce_as_java_4(consumer: PushConsumer) -> None:
     """Let *consumer* say in its heartbeats that it is a Java client of version 4.9.7."""
     client = consumer._member.client
-    usual = client._heartbeat
+    usual = client._callbacks.heartbeat
     assert usual is not None
-    client._heartbeat = lambda: msgspec.structs.replace(usual(), language="JAVA", version=_JAVA_4_9_7)
+    client._callbacks = msgspec.structs.replace(
+        client._callbacks,
+        heartbeat=lambda: msgspec.structs.replace(usual(), language="JAVA", version=_JAVA_4_9_7),
+    )
 
 
 @pytest.mark.parametrize("ordered", [True, False])

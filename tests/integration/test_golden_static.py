@@ -119,7 +119,7 @@ def test_the_broker_that_was_left_takes_no_more_sends(golden: tuple[GoldenDesks,
 def test_the_end_that_java_does_not_record_is_recorded(golden: tuple[GoldenDesks, list[dict[str, Any]]]):
     """Only the broker that was left knows where its segment ends: it keeps that, over restarts too."""
     desks, _ = golden
-    desks["broker-a"].pass_time(5_000, "offsets")
+    desks["broker-a"].pass_time(5_000, "kept files")
     mapping = desks["broker-a"].components.mappings.find(TOPIC)
 
     again = desks.restart("broker-a").components.mappings

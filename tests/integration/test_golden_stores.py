@@ -23,7 +23,7 @@ from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.config_files import load_config
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueIndex
+from holdfast.store.queues.queue_index import QueueIndex
 from holdfast.wire.frames.host import format_host
 from holdfast.wire.records.batch import split_items
 from holdfast.wire.records.message_id import format_message_id
@@ -198,7 +198,7 @@ def test_queues_have_the_bounds_of_the_manifest(golden: Golden):
 
 def test_committed_offsets_are_read_from_the_configuration(golden: Golden):
     """The offsets of golden-group are those of the manifest, out of JSON with bare integer keys."""
-    committed = load_config(golden.disk, "consumerOffset.json")["offsetTable"]
+    committed = load_config(golden.disk.read_file, "consumerOffset.json")["offsetTable"]
 
     offsets = list(golden.kind("offset"))
     assert offsets
@@ -223,7 +223,7 @@ def test_times_lead_to_the_messages_of_batches(golden: Golden):
     for number, lines in inner_lines(golden).items():
         queue = golden.store.queue(INNER, number)
         times = {line["queueOffset"]: line["storeTimestamp"] for line in lines}
-        assert queue.is_batched
+        assert queue.accepts_batches
         for offset, time_ms in times.items():
             assert finish(golden.store, golden.store.store_time(queue, offset)) == time_ms
         for time_ms in {time_ms + shift for time_ms in times.values() for shift in (-1, 0, 1)}:

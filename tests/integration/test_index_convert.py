@@ -25,7 +25,7 @@ from holdfast.model.errors import StoreError
 from holdfast.model.message import Message
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.recovery.conversion_plan import IndexKind
+from holdfast.store.recovery.conversion_plan import ConvertedKind
 
 TOPICS = {
     "rocketmq-5.5.0-clean": ["GoldenNormal", "GoldenTransaction"],
@@ -73,7 +73,7 @@ def test_folders_of_java_brokers_are_converted_and_back(golden: Golden, capsys: 
         assert report["converted"] == sum(queue["entries"] for queue in report["queues"]) > 10
 
     store = golden.open()
-    assert {queue.topic for queue in store.list_queues() if queue.is_batched} >= set(topics)
+    assert {queue.topic for queue in store.list_queues() if queue.accepts_batches} >= set(topics)
     assert check_messages(store, golden) > 1000
     assert store.recovered.damages == []
     store.close(NOW_MS)
@@ -95,7 +95,7 @@ def test_a_topic_of_batches_keeps_its_index(tmp_path: Path, capsys: pytest.Captu
 
     assert "messages, and an index by message can hold only one" in capsys.readouterr().err
     assert files_below(folder / "batchconsumequeue") == before
-    assert MessageStore.open(PosixDisk(folder), OPTIONS, NOW_MS).queue("GoldenInner", 0).is_batched
+    assert MessageStore.open(PosixDisk(folder), OPTIONS, NOW_MS).queue("GoldenInner", 0).accepts_batches
 
 
 def test_a_folder_in_use_is_refused_and_converted_when_its_broker_has_stopped(
@@ -163,7 +163,7 @@ def test_a_queue_is_prepared_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (report["switched"], report["resumed"], report["converted"]) == (True, True, 7)
 
 
-def make_folder(folder: Path, to: IndexKind = "batch") -> None:
+def make_folder(folder: Path, to: ConvertedKind = "batch") -> None:
     """Make a folder of small files whose index is not *to*."""
     disk: Any = PosixDisk(folder)
     plain_disk(disk)
@@ -182,7 +182,7 @@ def watch(at: Callable[[], None]) -> None:
     sys.setprofile(look)
 
 
-def convert_until(folder: Path, to: IndexKind, last: int) -> None:
+def convert_until(folder: Path, to: ConvertedKind, last: int) -> None:
     """Convert in this process, which dies at the moment number *last*."""
     moments = 0
 
@@ -212,7 +212,7 @@ def is_served(folder: Path, copy: Path, before: object) -> bool:
 
 @pytest.mark.parametrize("step", [149, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("to", ["batch", "simple"])
-def test_a_conversion_may_be_killed_anywhere(tmp_path: Path, to: IndexKind, step: int):
+def test_a_conversion_may_be_killed_anywhere(tmp_path: Path, to: ConvertedKind, step: int):
     """Whatever is left is served whole or refused with what to run, and the next run ends well."""
     fresh, folder = tmp_path / "fresh", tmp_path / "killed"
     make_folder(fresh, to)

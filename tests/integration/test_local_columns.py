@@ -17,6 +17,7 @@ from tests.support.cluster.two_sites import TOPIC, TwoSites, end_of, sites
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-spark")
 from holdfast import arrow
 from holdfast.bulk import cluster_session
+from holdfast.bulk.cluster_connection import PerProcess
 
 __all__ = ["sites"]
 
@@ -69,7 +70,7 @@ async def test_columns_of_an_open_unit_are_read_at_the_replica_beside_the_reader
     await check_read(sites)
     assert handed_out(master) == before
 
-    monkeypatch.setattr(cluster_session, "_sessions", {})
+    monkeypatch.setattr(cluster_session, "_sessions", PerProcess())
     await check_read(sites)
     assert handed_out(master) == before + 1
 

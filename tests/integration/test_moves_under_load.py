@@ -89,13 +89,13 @@ async def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str)
     with static_topic_cluster(tmp_path, "broker-a", "broker-b", flush="sync") as stage:
         await create_static(stage, "broker-a")
         source, target = "broker-a", "broker-b"
-        chance = random.Random(victim)
+        rng = random.Random(victim)
         async with StaticTopicLoad(stage.namesrv, TOPIC, retries_forever=True) as load, Admin(stage.namesrv) as admin:
             for _ in range(ROUNDS):
                 await load.wait_for_deliveries(200)
                 dies = {"old leader": source, "new leader": target}.get(victim, stage.namesrv)
                 moving = asyncio.create_task(try_to_move(admin, target))
-                await asyncio.sleep(chance.uniform(0.005, 0.06))  # the whole move takes about that long
+                await asyncio.sleep(rng.uniform(0.005, 0.06))  # the whole move takes about that long
                 stage.kill(dies)
                 await moving
                 await asyncio.to_thread(stage.restart, dies)

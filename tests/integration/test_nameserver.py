@@ -191,16 +191,25 @@ async def test_a_kv_file_that_cannot_be_read_stops_the_start(tmp_path: Path):
 @pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:99999", "192.0.2.1:9876"])
 async def test_an_address_that_cannot_be_used_is_named(listen: str):
     """Whether it is no address or not one of ours."""
-    server = Running(NameServerOptions(listen=listen))
+    server = Running(NameServerOptions(listen=listen, insecure=True))
     with pytest.raises(ConfigError, match=listen):
+        await server.service.start()
+    await server.service.stop()
+
+
+async def test_a_name_server_without_access_control_is_not_open_to_a_network():
+    """It does not even begin to listen."""
+    server = Running(NameServerOptions(listen="0.0.0.0:0"))
+
+    with pytest.raises(ConfigError, match=r"refused to listen on 0\.0\.0\.0"):
         await server.service.start()
     await server.service.stop()
 
 
 @pytest.mark.parametrize(("listen", "is_warned"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
 async def test_listening_beyond_loopback_is_said_loudly(listen: str, *, is_warned: bool):
-    """There is no access control yet."""
-    server = Running(NameServerOptions(listen=listen))
+    """Even if the operator wants it."""
+    server = Running(NameServerOptions(listen=listen, insecure=True))
     await server.service.start()
     await server.service.stop()
     warnings = [log for log in iter_queue(server.logged) if log.level == "warning"]

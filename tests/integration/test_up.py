@@ -157,7 +157,7 @@ def test_listening_beyond_loopback_is_said_loudly(tmp_path: Path, role: str):
     words = ["serve", "namesrv", "--listen", "0.0.0.0:0"]
     if role == "up":
         words = ["up", "--data", str(tmp_path), "--namesrv", "0.0.0.0:0", "--base-port", "0", "--brokers", "1"]
-    server = Child([HOLDFAST, *words], name=role)
+    server = Child([HOLDFAST, *words], name=role, environment={"HOLDFAST_INSECURE": "true"})
     try:
         server.wait_for_line(r"warning.*beyond loopback without access control", timeout_s=READY_TIMEOUT_S)
     finally:

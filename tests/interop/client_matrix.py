@@ -68,18 +68,20 @@ def start_matrix(
     serializer: str = "JSON",
     checks: Sequence[str] = (),
     topics: str = "normal",
+    options: Sequence[str] = (),
 ) -> Child:
     """Start *checks*, or all of them, with topics and groups that begin with *prefix*.
 
-    Static topics have been made before.
+    Static topics have been made before. *options* are further ones of the JVM.
     """
-    options = [
+    all_options = [
+        *options,
         f"-Drocketmq.serialize.type={serializer}",
         # A member that leaves unlocks its queues a moment late: whoever takes over tries again after 5 s instead of 20.
         "-Drocketmq.client.rebalance.waitInterval=5000",
         f"-Dtopics={topics}",
     ]
-    return peer.start_program("ClientMatrix", [name_server, prefix, *checks], home=home, options=options)
+    return peer.start_program("ClientMatrix", [name_server, prefix, *checks], home=home, options=all_options)
 
 
 def finish(program: Child) -> Run:

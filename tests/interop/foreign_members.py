@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 from tests.interop.conftest import need
-from tests.interop.test_other_clients import ALI_ONS, PY_ROCKETMQ, installed
+from tests.interop.test_other_clients import ALI_ONS, PY_ROCKETMQ, credentials_of, installed
 from tests.support.child import Child
+from tests.support.cluster.raw_requests import Signer
 from tests.support.java_peer import JavaPeer
 
 HERE = Path(__file__).parent
@@ -86,23 +87,25 @@ def java_member(
     return Member(name, peer.start_program("Member", [name_server, topic, group, name], home=home, options=options))
 
 
-def ali_ons_member(name: str, name_server: str, topic: str, group: str) -> Member:
+def ali_ons_member(name: str, name_server: str, topic: str, group: str, *, user: Signer | None = None) -> Member:
     """Start an application with npm's ali-ons."""
     need("node", "npm")
     install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", ".", ALI_ONS]
     packages = installed("ali-ons-3.12.0", install) / "node_modules"
     command = ["node", str(HERE / "js" / "member.js"), name_server, topic, group, name]
-    return Member(name, Child(command, name=name, environment={"NODE_PATH": str(packages)}))
+    return Member(name, Child(command, name=name, environment={"NODE_PATH": str(packages), **credentials_of(user)}))
 
 
-def py_rocketmq_member(name: str, name_server: str, topic: str, group: str, home: Path) -> Member:
+def py_rocketmq_member(
+    name: str, name_server: str, topic: str, group: str, home: Path, *, user: Signer | None = None
+) -> Member:
     """Start an application with PyPI's rocketmq."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         pytest.skip("needs Linux on x86_64: the C++ library of PyPI's rocketmq 0.4.4 exists for no other machine")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     packages = installed("py-rocketmq-0.4.4", [*pip, "--target", ".", PY_ROCKETMQ])
     home.mkdir(parents=True, exist_ok=True)  # the library writes its log there
-    environment = {"PYTHONPATH": str(packages), "HOME": str(home)}
+    environment = {"PYTHONPATH": str(packages), "HOME": str(home), **credentials_of(user)}
     command = [sys.executable, str(HERE / "python_client" / "member.py"), name_server, topic, group, name]
     return Member(name, Child(command, name=name, environment=environment))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.support.child import ChildFailed
+from tests.support.cluster.raw_requests import Signer
 from tests.support.java_peer import JavaPeer
 
 _TIMEOUT_S = 100.0
@@ -31,17 +32,26 @@ class Seeded:
 class JavaShell:
     """A JVM that runs one command after the other (`java/Shell.java`): mqadmin's, and a few of our own.
 
+    Args:
+        peer: RocketMQ of one version.
+        name_server: Of the cluster.
+        home: A new folder.
+        user: As whom it signs, if the cluster has access control.
+
     Attributes:
         version: Of RocketMQ.
     """
 
-    def __init__(self, peer: JavaPeer, name_server: str, home: Path) -> None:
+    def __init__(self, peer: JavaPeer, name_server: str, home: Path, *, user: Signer | None = None) -> None:
         self._name_server = name_server
         self.version = peer.version
         (home / "conf").mkdir(parents=True)
         (home / "conf" / "logback_tools.xml").write_text("<configuration/>")  # mqadmin 4.x will not start without it.
         # A consumer hears of its group's new retry topic when it next looks at all of its topics: not after 20 s.
         options = ["-Drocketmq.client.rebalance.waitInterval=2000"]
+        if user is not None:
+            (home / "conf" / "tools.yml").write_text(f"accessKey: {user.user}\nsecretKey: {user.secret}\n")
+            options.append(f"-Daccess.user={user.user}:{user.secret}")
         self._child = peer.start_program("Shell", [], home=home, options=options)
         self._child.wait_for_line('"ready"', timeout_s=_TIMEOUT_S)
 

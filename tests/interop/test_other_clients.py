@@ -15,7 +15,7 @@ from tests.interop.client_matrix import Run, finish
 from tests.interop.conftest import missing
 from tests.interop.servers import Servers
 from tests.support.child import Child
-from tests.support.cluster.raw_requests import make_topic
+from tests.support.cluster.raw_requests import Signer, make_topic
 from tests.support.java_peer import cache_home
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
@@ -48,24 +48,29 @@ PY_ROCKETMQ_TOPICS = ("PyRocketmq-plain", "PyRocketmq-ordered", "PyRocketmq-retr
 PULLED = "PyRocketmq-pulled"
 
 
-def start_ali_ons(name_server: str) -> Child | str:
+def credentials_of(user: Signer | None) -> dict[str, str]:
+    """Return the environment in which the programs here sign as *user*."""
+    return {} if user is None else {"ACCESS_USER": user.user, "ACCESS_SECRET": user.secret}
+
+
+def start_ali_ons(name_server: str, user: Signer | None = None) -> Child | str:
     """Start the JavaScript client, or return what is missing."""
     if (reason := missing("node", "npm")) is not None:
         return reason
     install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", ".", ALI_ONS]
     packages = installed("ali-ons-3.12.0", install) / "node_modules"
     command = ["node", str(HERE / "js" / "ali_ons.js"), name_server, "AliOns-"]
-    return Child(command, name="ali-ons", environment={"NODE_PATH": str(packages)})
+    return Child(command, name="ali-ons", environment={"NODE_PATH": str(packages), **credentials_of(user)})
 
 
-def start_py_rocketmq(name_server: str, home: Path) -> Child | str:
+def start_py_rocketmq(name_server: str, home: Path, user: Signer | None = None) -> Child | str:
     """Start the Python client with the C++ library, or return what is missing."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return "needs Linux on x86_64: the C++ library of PyPI's rocketmq 0.4.4 exists for no other machine"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     packages = installed("py-rocketmq-0.4.4", [*pip, "--target", ".", PY_ROCKETMQ])
     # The library writes its log below the home folder.
-    environment = {"PYTHONPATH": str(packages), "HOME": str(home)}
+    environment = {"PYTHONPATH": str(packages), "HOME": str(home), **credentials_of(user)}
     script = str(HERE / "python_client" / "ledger_of_cpp_client.py")
     command = [sys.executable, script, name_server, "PyRocketmq-"]
     return Child(command, name="PyPI rocketmq", environment=environment)

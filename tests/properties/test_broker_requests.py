@@ -14,7 +14,7 @@ from holdfast.machine.events import Stopping
 from holdfast.wire.frames.command import BINARY, JSON, Command
 from holdfast.wire.requests import admin, heartbeat, offsets, send
 
-TIMERS = ("clients", "offsets", "stats", "relays", "delays", "transactions", "registration", "flush", "housekeep")
+TIMERS = ("clients", "kept files", "stats", "calls", "delays", "transactions", "registration", "flush", "housekeep")
 
 
 def names_in(*modules: Any) -> dict[str, list[str]]:

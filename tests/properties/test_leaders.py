@@ -47,7 +47,7 @@ def test_no_queue_goes_back_a_generation_and_none_is_lost(told: list[list[TopicM
 @settings(max_examples=200)
 @given(st.lists(routes, min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_where_generations_are_told_the_order_of_routes_makes_no_difference(
-    told: list[list[TopicMapping]], chance: Random
+    told: list[list[TopicMapping]], rng: Random
 ):
     """The newest generation of each queue is believed in the end."""
     told = [
@@ -62,7 +62,7 @@ def test_where_generations_are_told_the_order_of_routes_makes_no_difference(
         ]
         for said in told
     ]
-    shuffled = chance.sample(told, len(told))
+    shuffled = rng.sample(told, len(told))
     tables = RouteTable(), RouteTable()
     for table, order in zip(tables, (told, shuffled), strict=True):
         for now_ms, said in enumerate(order):

@@ -9,7 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.cluster.name_server_machine import a_topic
 from tests.support.static_reports import NO_LEADER, address_of, java_leaders
 
+from holdfast.machine.turn import Turn
 from holdfast.model.mapping import LogicalQueue, TopicMapping, new_logical_queue
+from holdfast.nameserver.route_changes import RouteChanges
 from holdfast.nameserver.routes.route_table import RouteTable
 from holdfast.nameserver.routes.static_routes import RoutePart, aware_body
 from holdfast.wire.cluster.mapping import to_info, to_plain
@@ -23,7 +25,7 @@ class History(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = RouteTable()
+        self.table = RouteTable(Turn(), RouteChanges())
         self.epoch = 1
         self.total = 3
         self.next_queue_id = 10

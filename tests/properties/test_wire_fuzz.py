@@ -34,6 +34,7 @@ from holdfast.wire.records.record import decode_records
 from holdfast.wire.requests import heartbeat, offsets
 from holdfast.wire.requests.pull import PullFields, decode_pull, pull_header
 from holdfast.wire.requests.send import SendFields, decode_send, send_header
+from holdfast.wire.requests.table import REQUESTS, Role
 
 SEEDS = range(25)
 MUTATIONS = 120
@@ -112,6 +113,10 @@ def check_frame(frame: Frame) -> None:
         command = decode_command(frame)
     except HoldfastError:
         return
+    for role in Role:
+        if spec := REQUESTS[role].get(command.code):
+            with suppress(HoldfastError):
+                spec.find_permissions(command)
     for read in (send_header, pull_header):
         with suppress(HoldfastError):
             read(command)
@@ -140,21 +145,21 @@ def test_any_text_that_looks_like_json(text: str):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_recorded_frames_that_were_damaged(seed: int):
     """Real traffic with a few bytes wrong reaches deepest."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     frames = [recorded.data for recorded in recordings.all_frames() if len(recorded.data) < 4000]
 
-    for data in chance.choices(frames, k=MUTATIONS):
-        check_decoders(mutate(data, chance))
+    for data in rng.choices(frames, k=MUTATIONS):
+        check_decoders(mutate(data, rng))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_recorded_bodies_that_were_damaged(seed: int):
     """Bodies alone, so that their decoders get past the header."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     everything = recordings.all_frames()
     bodies = [body for recorded in everything if 0 < len(body := bytes(recorded.frame.body)) < 4000]
 
-    are_json = {check_decoders(mutate(body, chance)) for body in chance.choices(bodies, k=MUTATIONS)}
+    are_json = {check_decoders(mutate(body, rng)) for body in rng.choices(bodies, k=MUTATIONS)}
 
     assert are_json == {True, False}, "some damage is noticed, and some is within a text"
 
@@ -162,15 +167,15 @@ def test_recorded_bodies_that_were_damaged(seed: int):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_recorded_bodies_of_another_shape(seed: int):
     """Sound JSON in which a part is of the wrong kind, missing, or a number without end."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     values = [
         java_json.loads(recorded.frame.body)
         for recorded in recordings.all_frames()
         if len(recorded.frame.body) < 4000 and bytes(recorded.frame.body[:1]) == b"{"
     ]
 
-    for value in chance.choices(values, k=MUTATIONS):
-        body = java_json.encode(mutate_value(value, chance))
+    for value in rng.choices(values, k=MUTATIONS):
+        body = java_json.encode(mutate_value(value, rng))
         assert check_decoders(body) or b'"$ref"' in body, "only a reference can make sound JSON unreadable"
 
 
@@ -189,7 +194,7 @@ def receive_if_whole(server: MachineHarness, channel: ChannelId, data: bytes) ->
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_name_server_survives_damaged_requests_and_goes_on_serving(seed: int):
     """It answers with whole frames or not at all, and a client of good will is served afterwards."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     server = a_name_server(data="somewhere" if seed % 2 else None)
     requests = [
         recorded
@@ -197,20 +202,20 @@ def test_a_name_server_survives_damaged_requests_and_goes_on_serving(seed: int):
         if not recorded.is_response and recorded.line["conn"].endswith("-namesrv")
     ]
 
-    for recorded in chance.choices(requests, k=MUTATIONS):
+    for recorded in rng.choices(requests, k=MUTATIONS):
         frame = recorded.frame
         # Unchecked, so that a damaged body gets past its checksum.
         header, body = CHECKSUM.sub(b'"bodyCrc32":"0"', bytes(frame.header)), bytes(frame.body)
-        if chance.random() < 0.3:
-            header = mutate(header, chance)
-        if body[:1] == b"{" and chance.random() < 0.5:
-            body = java_json.encode(mutate_value(java_json.loads(body), chance))
-        elif body and chance.random() < 0.5:
-            body = mutate(body, chance)
+        if rng.random() < 0.3:
+            header = mutate(header, rng)
+        if body[:1] == b"{" and rng.random() < 0.5:
+            body = java_json.encode(mutate_value(java_json.loads(body), rng))
+        elif body and rng.random() < 0.5:
+            body = mutate(body, rng)
         receive_if_whole(
             server, server.connect(), frame_prefix(frame.serializer, len(header), len(body)) + header + body
         )
-        receive_if_whole(server, server.connect(), mutate(recorded.data, chance))
+        receive_if_whole(server, server.connect(), mutate(recorded.data, rng))
 
     register(server, "survivor", "192.0.2.77:1", body=a_registration("after-all", counter=77), bodyCrc32="0")
     assert b"survivor" in request_route(server, "after-all").body

@@ -10,6 +10,8 @@ from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast import ClusterClient, Producer, PullConsumer, PushConsumer
+from holdfast.client.cluster.cluster_client import ClientCallbacks
+from holdfast.client.options import ClientOptions
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.wire.cluster.watch import ROUTES_CHANGED, UNWATCH, WATCH_FIELD
@@ -46,7 +48,7 @@ async def test_a_told_change_is_looked_up_at_once():
     async with FakeNameServer() as server:
         server.serve("orders")
         changes = Changes()
-        async with ClusterClient(server.address, routes_changed=changes) as client:
+        async with ClusterClient(server.address, ClientCallbacks(routes_changed=changes)) as client:
             assert len((await client.publish_route("orders")).publishable) == 1
             assert await changes.get() == "orders"
 
@@ -199,7 +201,7 @@ async def test_a_name_server_that_hangs_is_left_and_told_so():
     async with FakeNameServer() as first, FakeNameServer() as second:
         for server in (first, second):
             server.serve("orders", "bills", "rest")
-        async with ClusterClient(f"{first.address};{second.address}", timeout_s=0.5) as client:
+        async with ClusterClient(ClientOptions(f"{first.address};{second.address}", timeout_s=0.5)) as client:
             await client.publish_route("orders")
             await client.publish_route("bills")
             used, other = (first, second) if first.queries() else (second, first)

@@ -205,7 +205,7 @@ async def test_a_deleted_topic_is_missing_from_then_on(*, creates: bool, is_push
         if is_pushed:
             server.notify("orders")
         else:
-            producer._client.doubt("orders")
+            producer._client.mark_stale("orders")
         await poll_until(lambda: producer._client.routes.is_missing("orders"))
         failures = [await fail(producer, "orders") for _ in range(20)]
 
@@ -218,7 +218,7 @@ async def test_a_deleted_topic_is_missing_from_then_on(*, creates: bool, is_push
         if is_pushed:
             server.notify("orders")
         else:
-            producer._client.doubt("orders")
+            producer._client.mark_stale("orders")
         await wait_for_queues(producer, "orders", 3)
 
 

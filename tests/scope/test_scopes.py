@@ -9,7 +9,7 @@ import pytest
 from tests.support.client_stories import new_name
 from tests.support.cluster.process_presets import units_cluster
 from tests.support.cluster.processes import ProcessCluster
-from tests.support.cluster.raw_requests import KINDS, wait_until
+from tests.support.cluster.raw_requests import KINDS, java_topic_fields, wait_until
 
 _CREATE_STATIC = 513
 
@@ -113,17 +113,7 @@ def detail(topic: str, broker: str, scope: str, queues: int) -> bytes:
 
 def put_record(fleet: ProcessCluster, broker: str, topic: str, scope: str, queues: int, bname: str = "") -> int:
     """Give a broker a record as Java's tools do, behind the back of our command; return the code of the answer."""
-    fields = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": str(queues),
-        "writeQueueNums": str(queues),
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-        "force": "false",
-    }
+    fields = java_topic_fields(topic, queues) | {"force": "false"}
     body = detail(topic, bname or broker, scope, queues)
     return fleet.request(broker, _CREATE_STATIC, fields, body).code
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast.broker import completion
 from holdfast.broker.consume import consumer_offsets, long_poll
 from holdfast.broker.deferred import scheduled_messages, transactions
-from holdfast.broker.flow import held_replies
+from holdfast.broker.flow import reply_gate
 from holdfast.broker.flow.request import Request
 from holdfast.broker.messages import writer
 from holdfast.machine.effects import SendBytes
@@ -25,7 +25,6 @@ from holdfast.sim.world import disk
 from holdfast.store import message_store
 from holdfast.store.log import log_scanner
 from holdfast.store.queues import consume_queue
-from holdfast.store.recovery import recovery
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[str, Plant] = {}
@@ -42,9 +41,9 @@ def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     """The answer leaves while the record is still in the page cache."""
     write = completion.EventCompletion.write
 
-    def hasty(self: Any, answers: Any, effects: Any, *rest: Any) -> None:
-        effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
-        write(self, (), effects, *rest)
+    def hasty(self: Any, answers: Any, *rest: Any) -> None:
+        self._turn.cause_all(SendBytes(channel, pieces) for channel, pieces in answers if pieces)
+        write(self, (), *rest)
 
     patch.setattr(completion.EventCompletion, "write", hasty)
 
@@ -52,8 +51,8 @@ def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
 @bug
 def acknowledge_with_any_sync(patch: pytest.MonkeyPatch) -> None:
     """A sync releases every answer that waits, also those of records written after it began."""
-    release = held_replies.HeldReplies.release
-    patch.setattr(held_replies.HeldReplies, "release", lambda self, _position: release(self, 1 << 62))
+    release = reply_gate.ReplyGate._pop_synced
+    patch.setattr(reply_gate.ReplyGate, "_pop_synced", lambda self, _position: release(self, 1 << 62))
 
 
 @bug
@@ -61,9 +60,9 @@ def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Consumers read what a power cut can still take back."""
     write = completion.EventCompletion.write
 
-    def hasty(self: Any, answers: Any, effects: Any, now_ms: int, *rest: Any) -> None:
-        write(self, answers, effects, now_ms, *rest)
-        self.wake(self._store.confirm(self._store.written), effects, now_ms)
+    def hasty(self: Any, answers: Any, *rest: Any) -> None:
+        write(self, answers, *rest)
+        self.wake(self._store.confirm(self._store.written))
 
     patch.setattr(completion.EventCompletion, "write", hasty)
 
@@ -71,13 +70,13 @@ def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
 @bug
 def index_entry_lost_on_recovery(patch: pytest.MonkeyPatch) -> None:
     """Recovery leaves one entry of a queue empty."""
-    append = recovery.Recovery._append
+    append = consume_queue.MessageIndex.append
 
     def forgetful(queue: Any, entry: bytes) -> None:
         is_lost = queue.next_offset % 5 == 3
         append(queue, consume_queue.PRE_BLANK if is_lost else entry)
 
-    patch.setattr(recovery.Recovery, "_append", staticmethod(forgetful))
+    patch.setattr(consume_queue.MessageIndex, "append", forgetful)
 
 
 @bug
@@ -104,13 +103,13 @@ def recovered_tail_left_unsynced(patch: pytest.MonkeyPatch) -> None:
 @bug
 def answer_to_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
     """Answers that one sync releases are mixed up between their senders."""
-    release = held_replies.HeldReplies.release
+    release = reply_gate.ReplyGate._pop_synced
 
     def mixed(self: Any, position: int) -> list[SendBytes]:
         sent = release(self, position)
         return [SendBytes(other.channel, one.pieces) for one, other in zip(sent, sent[1:] + sent[:1], strict=True)]
 
-    patch.setattr(held_replies.HeldReplies, "release", mixed)
+    patch.setattr(reply_gate.ReplyGate, "_pop_synced", mixed)
 
 
 @bug
@@ -187,10 +186,10 @@ def returned_message_lost(patch: pytest.MonkeyPatch) -> None:
     """A message that a consumer gave back is acknowledged and not stored."""
     accept = writer.LogWriter.accept
 
-    def forgetful(self: Any, draft: writer.Draft, now_ms: int) -> Any:
+    def forgetful(self: Any, draft: writer.Draft) -> Any:
         if draft.topic.startswith(RETRY_PREFIX):
             return writer.Stored(0, 0, 0)
-        return accept(self, draft, now_ms)
+        return accept(self, draft)
 
     patch.setattr(writer.LogWriter, "accept", forgetful)
 
@@ -237,10 +236,10 @@ def delayed_message_delivered_again_after_restart(patch: pytest.MonkeyPatch) -> 
 @bug
 def delayed_message_counted_before_it_is_delivered(patch: pytest.MonkeyPatch) -> None:
     """What is saved of the schedule is one message ahead."""
-    snapshot = scheduled_messages.DelayedDelivery._snapshot
+    snapshot = scheduled_messages.DelayedDelivery._to_saved
 
-    def hasty(self: Any, now_ms: int) -> Any:
-        saved = snapshot(self, now_ms)
+    def hasty(self: Any) -> Any:
+        saved = snapshot(self)
         return msgspec.structs.replace(saved, offset_table={level: at + 1 for level, at in saved.offset_table.items()})
 
-    patch.setattr(scheduled_messages.DelayedDelivery, "_snapshot", hasty)
+    patch.setattr(scheduled_messages.DelayedDelivery, "_to_saved", hasty)

@@ -9,18 +9,18 @@ from tests.sim.planted import Plant
 from holdfast.broker.admin import static_admin
 from holdfast.broker.consume import consumer_offsets
 from holdfast.broker.failover import forced_open
-from holdfast.broker.failover import queue_leases as leases
 from holdfast.broker.flow.awaitables import Pause
 from holdfast.broker.mapping import mapping_table, segment_ends
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.move import move_source, move_target
-from holdfast.broker.relay import relay, relay_server
+from holdfast.broker.relay import held_leases, relay, relay_server
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver.cluster import queue_leases
 from holdfast.nameserver.routes import static_topics
 from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.requests.moves import MoveQueryAnswer, OpenQueues, QueueSegments
+from holdfast.wire.requests.table import Relaying, RequestSpec
 
 MOVE_BUGS: dict[str, Plant] = {}
 
@@ -68,7 +68,7 @@ def open_not_idempotent(patch: pytest.MonkeyPatch) -> None:
         mapping = self._mappings.find(opening.topic)
         queues = [mapping.queues[told.queue] for told in opening.queues if told.queue in mapping.queues]
         led = [queue for queue in queues if queue.leader.broker == self._name and queue.leader.is_open]
-        fresh = self._mappings.allocate(mapping, [queue.queue for queue in led], self._turn.now_ms)
+        fresh = self._mappings.allocate(mapping, [queue.queue for queue in led])
         moved = [
             LogicalQueue(
                 queue.queue,
@@ -76,7 +76,7 @@ def open_not_idempotent(patch: pytest.MonkeyPatch) -> None:
             )
             for queue in led
         ]
-        return self._mappings.change(mapping.with_queues(*moved), now_ms=self._turn.now_ms)
+        return self._mappings.change(mapping.with_queues(*moved))
 
     patch.setattr(move_target.MoveTarget, "_apply", again)
 
@@ -151,11 +151,11 @@ def unseal_after_grant(patch: pytest.MonkeyPatch) -> None:
     """A source whose target does not answer takes the queues back, though it has granted them."""
 
     def take_back(self: Any, state: MoveState, reason: str) -> None:
-        move, now_ms = state.move, self._turn.now_ms
+        move = state.move
         mapping = self._mapping(move.topic)
         failed = msgspec.structs.replace(move, state="failed", reason=reason)
         back = [mapping.queues[number].rollback() for number in move.queues]
-        self._mappings.change(mapping.with_queues(*back), now_ms=now_ms, move=MoveState(move=failed))
+        self._mappings.change(mapping.with_queues(*back), move=MoveState(move=failed))
         self._relay.release(move.topic, move.queues)
 
     patch.setattr(move_source.MoveSource, "_record_wait", take_back)
@@ -170,13 +170,20 @@ def lease_confirmed_while_another_has_it(patch: pytest.MonkeyPatch) -> None:
 @bug
 def lease_over_and_nobody_stops(patch: pytest.MonkeyPatch) -> None:
     """A leader that is cut off takes sends as ever, while others replace it."""
-    patch.setattr(leases.LeaseRenewal, "find_lapse", lambda _self, _place: None)
+    patch.setattr(held_leases.HeldLeases, "find_lapse", lambda _self, _place: None)
 
 
 @bug
 def sealed_queue_takes_commits(patch: pytest.MonkeyPatch) -> None:
     """Who hands a queue over takes what members say of their progress, after it told the next leader of it."""
-    patch.setattr(relay, "_LEADER_ONLY", relay._LEADER_ONLY - {RequestCode.UPDATE_CONSUMER_OFFSET})
+    find_away = relay.Relay.find_away
+
+    def lenient(self: Any, spec: RequestSpec, header: msgspec.Struct) -> Any:
+        if spec.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            spec = msgspec.structs.replace(spec, relaying=Relaying.READ)
+        return find_away(self, spec, header)
+
+    patch.setattr(relay.Relay, "find_away", lenient)
 
 
 @bug
@@ -210,7 +217,7 @@ def commit_undoes_a_reset_that_waits(patch: pytest.MonkeyPatch) -> None:
 
     def commit(self: Any, group: str, topic: str, queue_id: int, offset: int) -> bool:
         self._committed.setdefault(consumer_offsets._key(group, topic), {})[queue_id] = offset
-        self._dirty = True
+        self._file.mark_changed()
         return True
 
     patch.setattr(consumer_offsets.OffsetTable, "commit", commit)

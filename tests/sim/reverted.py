@@ -9,7 +9,7 @@ from tests.sim.planted import Plant
 from holdfast.broker.admin import mapping_admin
 from holdfast.broker.consume import consumer_offsets
 from holdfast.broker.failover import forced_open, offset_backup
-from holdfast.broker.flow import peer_calls
+from holdfast.broker.flow import rpc
 from holdfast.broker.mapping import cluster_view, mapping_table
 from holdfast.broker.move import move_source, move_target
 from holdfast.broker.relay import relay
@@ -83,7 +83,7 @@ def sends_of_other_brokers_wait_in_any_line(patch: pytest.MonkeyPatch) -> None:
 @mistake("what was given up is not sent any more")
 def what_was_given_up_is_sent_when_the_connection_opens(patch: pytest.MonkeyPatch) -> None:
     """A call whose time is up leaves what it wanted to send."""
-    patch.setattr(peer_calls, "_expire", lambda link, now_ms: link.exchange.expire(now_ms))
+    patch.setattr(rpc, "_expire", lambda link, now_ms: link.exchange.expire(now_ms))
 
 
 @mistake("what was said before a power cut is heard after it")
@@ -179,7 +179,7 @@ def resets_are_not_saved(patch: pytest.MonkeyPatch) -> None:
 @mistake("copies are kept as well as offsets are")
 def copies_are_never_saved(patch: pytest.MonkeyPatch) -> None:
     """A broker knows what others told it until it ends."""
-    patch.setattr(offset_backup.OffsetBackup, "offer_save", lambda _self, _effects: None)
+    patch.setattr(offset_backup.OffsetBackup, "files", lambda _self: ())
 
 
 @mistake("copies are kept as well as offsets are")

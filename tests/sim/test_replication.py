@@ -63,7 +63,7 @@ class Producer:
         self.acknowledged: list[bytes] = []
         self._world = world
         self._network = network
-        self._chance = world.chance("producer")
+        self._rng = world.rng("producer")
         self._socket: Socket | None = None
         self._buffer = b""
         self._number = 0
@@ -98,7 +98,7 @@ class Producer:
             self._is_waiting = False
             if decode_command(frame).code == 0:
                 self.acknowledged.append(self._body)
-            self._world.schedule(self._send, delay_ms=self._chance.randrange(50))
+            self._world.schedule(self._send, delay_ms=self._rng.randrange(50))
         self._buffer = self._buffer[taken:]
 
     def _send(self) -> None:
@@ -113,7 +113,7 @@ class Producer:
                 self._network.close(self._socket)
 
         self._world.schedule(give_up, delay_ms=5_000)
-        self._body = b"%d " % self._number + self._chance.randbytes(self._chance.randrange(3_000))
+        self._body = b"%d " % self._number + self._rng.randbytes(self._rng.randrange(3_000))
         fields = {"a": "p", "b": "T", "c": "TBW102", "d": "4", "e": str(self._number % 3), "f": "0"}
         fields |= {
             "g": str(self._world.now_ms),
@@ -138,9 +138,9 @@ class Story:
         self.nodes = {host: self._node(host) for host in (MASTER, REPLICA)}
         for node in self.nodes.values():
             node.start()
-        self.rooms[MASTER].topics.put(TopicConfig(name="T", read_queues=3, write_queues=3), self.world.now_ms)
+        self.rooms[MASTER].topics.put(TopicConfig(name="T", read_queues=3, write_queues=3))
         self.producer = Producer(self.world, self.network)
-        self._chance = self.world.chance("faults")
+        self._rng = self.world.rng("faults")
         self.faults = 0
 
     def _node(self, host: str) -> Node:
@@ -152,7 +152,7 @@ class Story:
             return BuiltMachine(Broker(options, store, rooms), store.close, int(store.written))
 
         # Slow enough that power fails while something is on its way to the disk.
-        around = HostEnvironment(host, host, self.world.chance(host), self.disks[host], DiskLatency(sync_ms=(1, 100)))
+        around = HostEnvironment(host, host, self.world.rng(host), self.disks[host], DiskLatency(sync_ms=(1, 100)))
         streams = {f"{host}:10912": PURPOSE} if host == MASTER else None
         return Node(self.world, self.network, around, boot, addresses=(f"{host}:10911",), streams=streams)
 
@@ -160,9 +160,9 @@ class Story:
         """Let something bad happen, and again in a while."""
         if self.world.elapsed_ms > FAULTS_MS:
             return
-        chance, host = self._chance, self._chance.choice((MASTER, REPLICA))
+        rng, host = self._rng, self._rng.choice((MASTER, REPLICA))
         node = self.nodes[host]
-        match chance.randrange(7):
+        match rng.randrange(7):
             case 0:
                 node.kill()
             case 1:
@@ -175,11 +175,11 @@ class Story:
                 self.network.cut_link(REPLICA, MASTER)
             case _:
                 if connections := self.network.connections():
-                    both = chance.random() < 0.5
-                    self.network.break_connection(chance.choice(connections), is_seen_by_both=both)
+                    both = rng.random() < 0.5
+                    self.network.break_connection(rng.choice(connections), is_seen_by_both=both)
         self.faults += 1
-        self.world.schedule(self.mend, delay_ms=chance.randrange(3_000))
-        self.world.schedule(self.torment, delay_ms=chance.randrange(4_000))
+        self.world.schedule(self.mend, delay_ms=rng.randrange(3_000))
+        self.world.schedule(self.torment, delay_ms=rng.randrange(4_000))
 
     def mend(self) -> None:
         """Let everything be well for a moment."""
@@ -248,7 +248,7 @@ def test_what_was_acknowledged_outlives_the_masters_disk(seed: int) -> None:
     """At any moment all power fails, and only the replica's disk is left."""
     story = Story(seed + 100)
     story.world.schedule(story.torment, delay_ms=2_000)
-    end_ms = story.world.chance("end").randrange(20_000, FAULTS_MS)
+    end_ms = story.world.rng("end").randrange(20_000, FAULTS_MS)
     story.world.run(until_ms=EPOCH_MS + end_ms)
 
     for node in story.nodes.values():

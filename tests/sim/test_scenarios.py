@@ -119,7 +119,7 @@ MOVES: dict[str, tuple[tuple[int, ...], RunPlan]] = {
     # The end of a home that was passed over by force is known only to its own broker. When the queue came back there,
     # what the new leader told of its homes replaced what the broker knew itself, and readers waited for ever.
     "a queue comes back to the broker from which it was forced": (
-        (67, 68),
+        (67, 73),
         replace(
             MOVING,
             name_servers=2,
@@ -295,7 +295,7 @@ MOVES |= {
     # Power was lost while a grant was on its way to disk. It was kept, and messages before it were torn: nobody had
     # been told of them, nor of the grant. But now the target was, and its readers waited for what no longer is there.
     "a torn grant promises no more than is there": (
-        (147,),
+        (218,),
         replace(
             MOVING,
             messages=300,
@@ -327,7 +327,7 @@ MOVES |= {
 
 def leased(seed: int, name_servers: int, **changes: Any) -> tuple[tuple[int, ...], RunPlan]:
     """Return what a seed draws, with leases and other changes."""
-    plan = draw_plan(World(seed).chance("plan"))
+    plan = draw_plan(World(seed).rng("plan"))
     return (seed,), replace(plan, leases_enabled=True, name_servers=name_servers, resets_enabled=False, **changes)
 
 
@@ -348,7 +348,7 @@ MOVES |= {
 # its keys was never entered again.
 MOVES["a batch whose keys lie in two index files is found by each of them"] = (
     (1449,),
-    draw_plan(World(1449).chance("plan")),
+    draw_plan(World(1449).rng("plan")),
 )
 
 REPLACED = replace(

@@ -14,7 +14,7 @@ SEEDS = range(100)
 
 def plan_of(seed: int) -> RunPlan:
     """Return what a seed decides before anything happens."""
-    return draw_plan(World(seed).chance("plan"))
+    return draw_plan(World(seed).rng("plan"))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -35,6 +35,10 @@ def test_the_seeds_of_the_gate_cover_what_can_happen():
     assert {fault for plan in plans for fault in plan.faults} >= {"kill", "power", "partition", "disk error", "clock"}
     assert any(not plan.faults for plan in plans)
     assert {plan.brokers for plan in plans} == {1, 2, 3, 4}
+    guarded = [plan for plan in plans if plan.auth]
+    assert {(bool(plan.static), bool(plan.units)) for plan in guarded} == {(False, False), (True, False), (True, True)}
+    assert any(plan.old_producers or plan.old_consumers for plan in guarded)
+    assert any(plan.leases_enabled for plan in guarded)
     whole = [plan for plan in plans if plan.message_mix.uses_inner_batches]
     assert {(bool(plan.static), bool(plan.old_consumers)) for plan in whole} >= {
         (False, False),

@@ -6,8 +6,7 @@ import pytest
 from tests.sim.planted import Plant
 
 from holdfast.client.routes import route_table
-from holdfast.nameserver.cluster import unit_requests
-from holdfast.nameserver.routes import unit_visibility
+from holdfast.nameserver.routes import open_units, unit_visibility
 from holdfast.sim.run import run_seed
 from holdfast.sim.world.plan import RunPlan
 from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, MessageMix
@@ -76,10 +75,10 @@ def open_queues_take_writes(patch: pytest.MonkeyPatch) -> None:
 def what_brokers_bring_is_not_heard(patch: pytest.MonkeyPatch) -> None:
     """A name server that was down when a unit was opened, or closed, goes on with what it knew."""
 
-    def deaf(_self: Any, _text: Any, _request: Any) -> None:
+    def deaf(_self: Any, _text: Any, _peer: Any) -> None:
         return None
 
-    patch.setattr(unit_requests.UnitRequests, "merge_from_broker", deaf)
+    patch.setattr(open_units.OpenUnits, "merge_from_broker", deaf)
 
 
 def a_closed_unit_is_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:

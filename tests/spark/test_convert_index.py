@@ -90,7 +90,7 @@ DRIVER = """
     from holdfast.spark import session
     from holdfast.store.base.options import StoreOptions
 
-    convert_job.GROUP = 8
+    convert_job.PIECES_PER_TASK = 8
 
     class Waves(SparkTasks):
         def run(self, *arguments):

@@ -2,10 +2,8 @@
 
 import pytest
 
-from holdfast.bulk.cluster_session import ClusterSession
 from holdfast.bulk.read_options import QueueKey
 from holdfast.bulk.task_reader import DataLost
-from holdfast.model.mapping import LogicalQueue, new_logical_queue
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.offsets import StreamPosition
 from holdfast.spark.options import read_source_options
@@ -22,7 +20,8 @@ class PlayedLink:
         self.told: dict[QueueKey, int] = {NAMES[0]: 10, NAMES[1]: 10}
         self.patience_s = 600.0
         self.contacts = 0
-        self.has_unit = False
+        self.unit = None
+        self.connection = self.offsets = self
 
     def require_name_server(self) -> None:
         self.contacts += 1
@@ -36,7 +35,7 @@ class PlayedLink:
     def find_queue(self, name: QueueKey) -> MessageQueue:
         return QUEUES[name]
 
-    def parts_outside_gaps(self, name: QueueKey, start: int, end: int, **how: bool) -> list[tuple[int, int]]:
+    def readable_ranges(self, name: QueueKey, start: int, end: int, **how: bool) -> list[tuple[int, int]]:
         """Queue 1 has a gap of a forced move from 20 on."""
         parts = [(start, end)] if name == NAMES[0] else [(start, min(end, 20)), (max(start, 1 << 40), end)]
         return [(low, high) for low, high in parts if low < high]
@@ -121,32 +120,3 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_if_that_is_wanted
     assert after is not None
     assert after.begins == {NAMES[0]: 0}
     assert after.ends[NAMES[0]] == 3
-
-
-GAP = 1 << 40
-
-
-def a_forced_queue(*, is_known: bool) -> LogicalQueue:
-    """Return a queue that was forced away from a, which came back and told its end, or did not."""
-    forced = new_logical_queue(0, "a", 0).force("b", 0, known_end=50)
-    return forced.fix_end(60) if is_known else forced
-
-
-@pytest.mark.parametrize(
-    ("is_known", "skips", "parts"),
-    [
-        (True, False, [(10, 60), (50 + GAP, 70 + GAP)]),
-        (False, False, []),
-        (False, True, [(50 + GAP, 70 + GAP)]),
-    ],
-)
-def test_nothing_behind_an_unknown_end_is_read(*, is_known: bool, skips: bool, parts: list[tuple[int, int]]):
-    """The dead broker may come back with more; who does not want to wait for it says so."""
-    link = ClusterSession.__new__(ClusterSession)
-    queue = a_forced_queue(is_known=is_known)
-    link._find_logical = lambda name: queue  # type: ignore[method-assign]
-
-    assert link.parts_outside_gaps(NAMES[0], 10, 70 + GAP, skips_unknown=skips) == parts
-    assert link.find_unknown_end(NAMES[0], 10, 70 + GAP) == (None if is_known else "a")
-    assert link.parts_outside_gaps(NAMES[0], 55 + GAP, 70 + GAP, skips_unknown=skips) == [(55 + GAP, 70 + GAP)]
-    assert link.find_unknown_end(NAMES[0], 55 + GAP, 70 + GAP) is None

@@ -37,7 +37,7 @@ class PlayedLink:
         self.patience_s = 60.0
         self.is_whole = False
         self.mended: list[Exception] = []
-        self.client = self.inner_batch_support = None
+        self.connection = self
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -299,8 +299,8 @@ def write(link: PlayedLink, sender: PlayedSender, monkeypatch: pytest.MonkeyPatc
     """Write Arrow batches through the sink."""
 
     def run(*batches: list[dict[str, object]], **options: str) -> PlayedSender:
-        monkeypatch.setattr(writer, "session_for", lambda *_, **__: link)
-        monkeypatch.setattr(writer, "Sender", lambda *_, **__: sender)
+        monkeypatch.setattr(writer, "sink_session_for", lambda *_: link)
+        monkeypatch.setattr(link, "sender", lambda: sender, raising=False)
         said = read_sink_options({"namesrv": "ns:1", "topic": "orders", **options})
         written = writer.write_rows(said, map(pa.RecordBatch.from_pylist, batches), "query", 1)
         assert written.count == sum(map(len, batches))

@@ -10,7 +10,7 @@ from tests.spark.conftest import SparkCluster
 from tests.support.cluster.ports import free_port
 
 from holdfast import arrow
-from holdfast.bulk.cluster_session import Unavailable
+from holdfast.bulk.cluster_connection import Unavailable
 from holdfast.spark import sink_contact
 from holdfast.spark.sink_contact import _contact_file, require_contact
 from holdfast.spark.sink_options import SinkOptions
@@ -110,6 +110,7 @@ class Answering:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.connection = self
 
     def require_name_server(self) -> None:
         self.asked += 1
@@ -123,7 +124,7 @@ def test_what_lies_in_the_way_in_the_temporary_directory_stops_no_sink(
     uid, link = os.getuid(), Answering()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(sink_contact, "_answered_servers", set())
-    monkeypatch.setattr(sink_contact, "session_for", lambda *_: link)
+    monkeypatch.setattr(sink_contact, "open_session", lambda *_: link)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     match obstacle:

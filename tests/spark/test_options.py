@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.bulk.read_options import Bound
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError
 from holdfast.spark.options import read_source_options
 from holdfast.spark.sink_options import read_sink_options
@@ -112,3 +113,21 @@ def test_the_name_of_another_system_is_refused_before_ours_is_missed(monkeypatch
         read_sink_options({**servers, "topic": "orders"})
     with pytest.raises(ConfigError, match="no option 'subscribe': it is called 'topic' here"):
         read_sink_options({"namesrv": "ns:1", "subscribe": "orders"})
+
+
+def test_tls_is_used_if_an_option_or_the_environment_says_how(monkeypatch: pytest.MonkeyPatch):
+    """The sink has the same options."""
+    monkeypatch.delenv("HOLDFAST_TLS_CA", raising=False)
+    how = {"tls.ca": "ca.pem", "tls.cert": "cert.pem", "tls.key": "key.pem", "tls.verify": "chain"}
+    expected = ClientTls(ca="ca.pem", cert="cert.pem", key="key.pem", verify="chain")
+
+    assert read(**how).tls == expected
+    assert read_sink_options({"namesrv": "ns:1", "topic": "a", **how}).tls == expected
+    assert read().tls is None
+    assert read(**{"tls.verify": "full"}).tls == ClientTls()
+    monkeypatch.setenv("HOLDFAST_TLS_CA", "env.pem")
+    assert read().tls == ClientTls(ca="env.pem")
+    with pytest.raises(ConfigError, match=r"'tls.verify' must be one of full, chain, none; it is 'some'"):
+        read(**{"tls.verify": "some"})
+    with pytest.raises(ConfigError, match="needs its key"):
+        read(**{"tls.cert": "cert.pem"})

@@ -67,13 +67,13 @@ DRIVER = """
     tasks = Held(spark)
     tasks.job = "audit"
     found = audit(tasks, [store], range_size=3000)
-    print("audit", found.is_right, found.stores[0].records, flush=True)
+    print("audit", found.is_clean, found.stores[0].records, flush=True)
     tasks.job = "stats"
     counted = stats(tasks, [store], range_size=3000)
     print("stats", sum(queue.messages for queue in counted.queues), flush=True)
     tasks.job = "archive"
     done = archive(tasks, [store], target, range_size=3000)
-    print("archive", sum(done.rows.values()), done.is_whole, flush=True)
+    print("archive", sum(done.rows.values()), done.is_complete, flush=True)
     again = archive(tasks, [store], target, range_size=3000)
     print("again", sum(again.rows.values()), flush=True)
     rows = backfill_job.read_archive(spark, target)

@@ -54,6 +54,23 @@ def test_a_task_is_run_as_ever(lines: tuple[socket.socket, socket.socket]):
     assert importlib.util.find_spec(LEAN["spark.python.daemon.module"]) is not None
 
 
+def test_a_worker_whose_session_ends_while_it_answers_leaves(
+    lines: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+):
+    """Java sends a task, and closes before the worker has answered."""
+    ours, javas = lines
+    javas.sendall(b"task")
+
+    def answer_too_late(sock: socket.socket, _authenticated: object) -> int:
+        assert sock.recv(10) == b"task"
+        javas.close()
+        return sock.send(b"done")
+
+    monkeypatch.setattr(quiet_daemon, "_run_worker", answer_too_late)
+    with ours, pytest.raises(Left, match="0"):
+        quiet_daemon.run_worker_or_exit(ours, False)
+
+
 @pytest.mark.slow
 def test_a_command_says_nothing_but_its_result(tmp_path: Path):
     """In a Spark of its own, from its start to its end."""

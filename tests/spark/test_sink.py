@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.spark.conftest import Read, SparkCluster, numbers_of
 
-from holdfast.bulk.cluster_session import ClusterSession, session_for
 from holdfast.client.cluster.send_plan import queue_for_key
 from holdfast.client.produce.sender import Sender
 from holdfast.spark.delivery import Delivery, SinkRefused
 from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.sink_requests import REQUEST_ROWS_MAX, WriteName
 from holdfast.spark.sink_rows import BadRow, MessageSelection, to_rows
+from holdfast.spark.sink_session import SinkSession
 from holdfast.spark.writer import write_rows
 
 KEYED = ("concat('key-', id % 10) as key", "cast(id as string) as body")
@@ -131,9 +131,8 @@ class Killed(Exception):
 class Writer:
     """Tasks of one query, without Spark: what is retried, and in what order, is in our hands."""
 
-    def __init__(self, cluster: SparkCluster, topic: str, *, is_producer: bool = False) -> None:
-        group = "tests-whole-sink" if is_producer else "tests-sink"
-        self.link: ClusterSession = session_for(cluster.namesrv, group, 60, is_producer=is_producer)
+    def __init__(self, cluster: SparkCluster, topic: str) -> None:
+        self.link = SinkSession(cluster.namesrv, 60, group="tests-sink")
         self._queues = self.link.publishable(topic)
         self.query = f"query-{topic}"
 
@@ -149,8 +148,8 @@ class Writer:
 class _Mortal(Sender):
     """A sender whose process is killed after some requests: the last one leaves, and nobody hears its answer."""
 
-    def __init__(self, link: ClusterSession, requests_max: int | None) -> None:
-        super().__init__(link.client, "tests", inner_batch_support=link.inner_batch_support)
+    def __init__(self, link: SinkSession, requests_max: int | None) -> None:
+        super().__init__(link.connection.client, "tests", inner_batch_support=link.inner_batch_support)
         self._left = requests_max
 
     async def send(self, *arguments: object, **more: object):  # noqa: ANN202 - as the one above

@@ -38,7 +38,7 @@ class Watched:
         self._fleet = fleet
         self._folder = folder
         self._numbers = itertools.count()
-        self.texts: Counter[str] = Counter()
+        self._batches: dict[int, list[str]] = {}
         self.sent: Counter[str] = Counter()
 
     def start(self) -> StreamingQuery:
@@ -46,11 +46,17 @@ class Watched:
         frame = reader.options(subscribe=",".join(TOPICS), startingOffsets="earliest", groupId="report").load()
 
         def take(batch: DataFrame, number: int) -> None:
-            self.texts.update(bytes(row.body).decode() for row in batch.select("body").collect())
+            # Spark repeats a batch, with the same number, if the query was stopped before the batch was committed.
+            self._batches[number] = [bytes(row.body).decode() for row in batch.select("body").collect()]
 
         writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(self._folder))
         self.query = writer.trigger(processingTime="200 milliseconds").start()
         return self.query
+
+    @property
+    def texts(self) -> Counter[str]:
+        """What the batches handed out."""
+        return Counter(text for batch in [*self._batches.values()] for text in batch)
 
     def send(self, unit: str, *, count: int = 40) -> set[str]:
         """Send new texts to both topics of a unit."""

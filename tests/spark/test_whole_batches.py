@@ -7,7 +7,7 @@ from tests.spark.conftest import Read, SparkCluster
 from tests.spark.test_sink import ROWS, Killed, Writer
 
 from holdfast import arrow
-from holdfast.bulk.cluster_session import session_for
+from holdfast.bulk.cluster_session import open_session
 from holdfast.bulk.pull_socket import PullSocket
 from holdfast.bulk.queue_pulls import PullRequest
 from holdfast.columns.inner_batches import are_batches
@@ -20,8 +20,8 @@ COLUMNS = ("concat('key-', id % 10) as key", "cast(id as string) as body", "conc
 
 def records_of(cluster: SparkCluster, topic: str, queue: int = 0) -> Records:
     """Return what the first pull of a queue brings, as it is stored."""
-    link = session_for(cluster.namesrv, "tests-raw", 60)
-    pulled = link.pull(PullSocket(), PullRequest(link.find_queue((topic, str(queue))), 0, 4096, size_max=1 << 22))
+    link = open_session(cluster.namesrv, "tests-raw", 60)
+    pulled = link.pulls.pull(PullSocket(), PullRequest(link.find_queue((topic, str(queue))), 0, 4096, size_max=1 << 22))
     return read_records(pulled.block)
 
 
@@ -77,7 +77,7 @@ def test_each_row_is_there_once_whatever_dies(cluster: SparkCluster, read: Read,
     """A task after any request, the broker with nothing saved, then the leader by a move."""
     monkeypatch.setattr("holdfast.spark.sink_requests.INNER_BATCH_ROWS_MAX", 1000)
     topic = cluster.new_topic(queues=1, keeps_batches=True)
-    writer = Writer(cluster, topic, is_producer=True)
+    writer = Writer(cluster, topic)
     with pytest.raises(Killed):
         writer.write(ROWS, stop_after=1)
     writer.write(ROWS)
@@ -101,7 +101,7 @@ def test_each_row_is_there_once_whatever_dies(cluster: SparkCluster, read: Read,
 def test_a_topic_that_keeps_no_batches_gets_rows_apart(cluster: SparkCluster):
     """From the same writer, and the broker is the same."""
     topic = cluster.new_topic(queues=1)
-    Writer(cluster, topic, is_producer=True).write(range(10))
+    Writer(cluster, topic).write(range(10))
 
     records = records_of(cluster, topic)
 

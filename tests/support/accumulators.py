@@ -11,6 +11,7 @@ from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.messages.packing import Packing
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_lines import Batching
+from holdfast.client.produce.batch_sender import BatchSender
 from holdfast.client.produce.key_sequencer import KeySequencer
 from holdfast.client.produce.sender import Parcel, Receipt
 from holdfast.model.errors import BrokerRefused, SendFailed
@@ -32,14 +33,14 @@ class AccumulatorHarness:
         self.parcels: list[Parcel] = []
         self.key_sequencer = KeySequencer()
         self._answers: list[asyncio.Future[Receipt]] = []
-        self.accumulator = Accumulator(
-            client,
+        sender = BatchSender(
             self._send_parcel,
-            self.key_sequencer,
-            next_ids=lambda count: self._ids.next_many(0, count),
-            batching=Batching(**options),  # type: ignore[arg-type] # the test knows which are whole numbers
+            lambda count: self._ids.next_many(0, count),
+            codec=None,
             packing=Packing(compress_over=100_000, codec=Codec.LZ4),
         )
+        batching = Batching(**options)  # type: ignore[arg-type] # the test knows which are whole numbers
+        self.accumulator = Accumulator(client, sender, self.key_sequencer, batching)
 
     _ids = UniqueIds(host=bytes(4), process=1, salt=1)
 

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import lz4.frame
 import zstandard
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull
+from tests.support.cluster.raw_requests import java_topic_fields
 
 from holdfast.machine.events import Stopping
 from holdfast.wire.frames.codes import RequestCode
@@ -181,17 +182,7 @@ def a_request(
 
 def make_topic(harness: BrokerHarness, topic: str = "T", *, kind: str = "BatchCQ", queues: int = 4) -> Command:
     """Create a topic as Java's tools do; return the answer."""
-    fields = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": str(queues),
-        "writeQueueNums": str(queues),
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-        "attributes": f"+queue.type={kind}",
-    }
+    fields = java_topic_fields(topic, queues) | {"attributes": f"+queue.type={kind}"}
     (answer,) = harness.call(Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, opaque=3, fields=fields))
     return answer
 

@@ -10,7 +10,7 @@ from holdfast.store.base.disk import Disk
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
 from holdfast.store.recovery.conversion_plan import IndexKind
 
 HOST_V6 = bytes(15) + b"\x01" + HOST[4:]

@@ -8,6 +8,7 @@ from tests.support.stores import HOST
 
 from holdfast.model import property_names as names
 from holdfast.model.java_hash import java_hash
+from holdfast.model.topic import BATCH_QUEUE
 from holdfast.wire.records.batch import encode_items
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import wrap_items
@@ -46,7 +47,7 @@ def a_batch_harness(**options: object) -> BrokerHarness:
 def host_batches(harness: BrokerHarness, topic: str = "T") -> None:
     """Host a topic whose index is by record."""
     harness.make_topic(topic, attributes=BATCH_ATTRIBUTES)
-    harness.store.set_batched(topic)
+    harness.store.set_queue_type(topic, BATCH_QUEUE)
 
 
 def make_items(start: int, count: int, *, tags: tuple[str | None, ...] = (None,), size: int = 3) -> list[Item]:

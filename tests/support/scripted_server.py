@@ -118,6 +118,11 @@ class ScriptedServer:
             await self._changed.wait_for(found)
         return found()[0]
 
+    async def wait_until_disconnected(self) -> None:
+        """Return once no client is connected."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._writers)
+
     def push(self, command: Command) -> None:
         """Send *command* to every client."""
         for writer in self._writers:
@@ -145,6 +150,8 @@ class ScriptedServer:
         finally:
             self._writers.discard(writer)
             writer.close()
+            async with self._changed:
+                self._changed.notify_all()
 
     async def _handle(self, command: Command, writer: asyncio.StreamWriter) -> None:
         if not command.is_response:

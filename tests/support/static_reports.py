@@ -18,7 +18,9 @@ JAVA_5 = 413
 NO_LEADER = "__syslo__none__"
 
 
-def a_segment(broker: str, queue_id: int = 0, *, generation: int = 0, first: int = 0, end: int = -1) -> Segment:
+def a_segment(
+    broker: str, queue_id: int = 0, *, generation: int = 0, first: int | None = 0, end: int | None = None
+) -> Segment:
     """Return one home of a logical queue."""
     return Segment(generation=generation, broker=broker, queue_id=queue_id, first=first, end=end)
 

@@ -15,7 +15,7 @@ from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.index_fields import index_keys
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
 
 SMALL = StoreOptions(
     log_file_size=4096 * 2,
@@ -123,7 +123,7 @@ def check(store: MessageStore, ledger: StoreLedger) -> None:
             assert record is not None
             assert (record.topic, record.queue_id, record.offset, record.body) == (*name, offset, body)
     for queue in store.list_queues():
-        assert queue.is_batched == (queue.topic == BATCH_TOPIC)
+        assert queue.accepts_batches == (queue.topic == BATCH_TOPIC)
         last = -1
         count = queue.offset_max - queue.offset_min
         _, spans = queue.read_range(queue.offset_min, count)

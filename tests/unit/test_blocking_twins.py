@@ -8,6 +8,7 @@ import pytest
 import holdfast
 from holdfast import blocking
 from holdfast.client import producer, pull_consumer, push_consumer
+from holdfast.client.access.credentials_options import CredentialsArguments
 
 TWINS = {
     holdfast.Producer: blocking.Producer,
@@ -76,8 +77,9 @@ def test_twins_are_made_with_the_same_options(kind: type):
     keywords = {each.name for each in signature.parameters.values() if each.kind is each.KEYWORD_ONLY}
     hints = get_type_hints(kind.__init__, vars(module))
 
-    assert {name: hints[name] for name in keywords} == get_type_hints(options)
-    positional = [each for each in parameters(kind) if each[0] not in keywords]
+    named = {name: hints[name] for name in keywords} | get_type_hints(CredentialsArguments)
+    assert named == get_type_hints(options)
+    positional = [each for each in parameters(kind) if each[0] not in {*keywords, "access"}]
     assert [each for each in parameters(TWINS[kind]) if each[0] != "options"] == positional
 
 

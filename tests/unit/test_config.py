@@ -149,7 +149,7 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest():
     assert foreign.startswith("unknown variable HOLDFAST_HOME has no effect")
 
 
-@pytest.mark.parametrize("kind", ["TLS_MODE", "BROKER_AUTH", "ACL", "SSL_KEY_FILE", "CLIENT_SECRET"])
+@pytest.mark.parametrize("kind", ["TLS_MODE", "BROKER_AUTHZ", "ACL", "SSL_KEY_FILE", "CLIENT_SECRET"])
 def test_an_unknown_variable_that_should_protect_is_refused(kind: str):
     """Started without it, a role would be open while its operator believes it closed."""
     with pytest.raises(ConfigError, match=f"environment: unknown variable HOLDFAST_{kind}"):
@@ -240,3 +240,13 @@ def test_sections_that_are_no_role_have_only_their_own_variables():
     assert load("log", LogOptions, Sources(environment={"HOLDFAST_LOG_LEVEL": "error"})).level == "error"
     assert load("up", UpOptions, Sources(environment={"HOLDFAST_UP_BROKERS": "3"})).brokers == 3
     assert load("log", LogOptions, Sources(environment={"HOLDFAST_LEVEL": "error"})) == LogOptions()
+
+
+def test_the_variables_of_a_user_are_those_of_commands():
+    """They are no options of roles, and no mistakes: a shell that has them starts servers, too."""
+    names = ("HOLDFAST_ACCESS_KEY", "HOLDFAST_SECRET_KEY", "HOLDFAST_SECRET_FILE", "HOLDFAST_AUTH_MODE")
+    variables = dict.fromkeys(names, "x")
+
+    assert variable_warnings(variables) == []
+    for section, kind in SECTIONS.items():
+        assert load(section, kind, Sources(environment=variables)) == kind()

@@ -21,6 +21,7 @@ every group of operations.
     floors          the lowest offset at which a logical queue without a leader may begin
     static_changes  carry out plans for static topics
     units           open and close units (`holdfast dr`), and the backlog of an open unit
+    access_control  users and their rules: list, create, change, delete, explain, import
     operations      `Admin`, the entry point: all operations on one cluster
     cluster_start   the plan of a local cluster for `holdfast up`: ports, folders, commands
     table_layout    fit a table into the width of a terminal

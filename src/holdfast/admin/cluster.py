@@ -19,6 +19,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         draining: Whether it was drained and gets no more logical queues.
         replication: For a replica, its state and, if it is stuck, the remedy; for a master, how many replicas are in
             sync. None if the broker reports neither.
+        trusted_brokers: The addresses from which its replication port accepts brokers that prove nothing.
     """
 
     name: str
@@ -36,6 +37,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     leads: int | None = None
     draining: bool = False
     replication: str | None = None
+    trusted_brokers: list[str] = []
 
 
 class BrokerDescription(msgspec.Struct, frozen=True):
@@ -137,6 +139,7 @@ def _to_status(broker: Broker, runtime: dict[str, str]) -> BrokerStatus:
         leads=_integer(runtime, "logicalQueuesLed"),
         draining=runtime.get("draining") == "true",
         replication=_replication(runtime),
+        trusted_brokers=[each for each in runtime.get("trustedBrokers", "").split(",") if each],
     )
 
 

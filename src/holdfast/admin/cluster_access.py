@@ -14,7 +14,11 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
+from holdfast.client.access.credentials_options import CredentialsOptions
+from holdfast.client.access.refusal import refusal
 from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.options import ClientOptions
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.route import MASTER_ID, BrokerData, Route
 from holdfast.model.scope import covers
@@ -85,14 +89,24 @@ class ClusterAccess:
         namesrv: Addresses of name servers, `;` between them, or the URL of an address server.
         timeout_s: How long one answer may take.
         unit: The unit (a cluster) to which queries are limited; None for all units.
+        tls: Use TLS on every connection; None for plain connections.
+        credentials: What proves our identity to servers; None for no access control.
     """
 
     unit: str | None = None
     preferred_name_server: str | None = None  # the name server to query first
 
-    def __init__(self, namesrv: str, *, timeout_s: float, unit: str | None = None) -> None:
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        timeout_s: float,
+        unit: str | None = None,
+        tls: ClientTls | None = None,
+        credentials: CredentialsOptions | None = None,
+    ) -> None:
         self.unit = unit
-        self._client = ClusterClient(namesrv, timeout_s=timeout_s)
+        self._client = ClusterClient(ClientOptions(namesrv, timeout_s=timeout_s, tls=tls, credentials=credentials))
 
     async def __aenter__(self) -> Self:
         try:
@@ -138,7 +152,7 @@ class ClusterAccess:
         except (ConnectionLost, RequestTimeout) as error:
             raise NameServerUnreachable(str(error)) from error
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerRefused(answer.code, answer.remark or "")
+            raise refusal(answer.code, answer.remark)
         return answer
 
     async def invoke_all_name_servers(self, code: RequestCode, header: Header) -> None:

@@ -24,7 +24,9 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.cluster_access import ClusterAccess
+from holdfast.client.access.credentials_options import CredentialsOptions
 from holdfast.config import UpOptions
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError, HoldfastError, RequestTimeout
 from holdfast.runtime.address import split_address
 from holdfast.runtime.own_host import find_own_host
@@ -130,8 +132,15 @@ def broker_names(count: int) -> list[str]:
     return [f"broker-{letters[number]}" if number < len(letters) else f"broker-{number + 1}" for number in range(count)]
 
 
-async def wait_until_registered(plan: ClusterPlan) -> None:
+async def wait_until_registered(
+    plan: ClusterPlan, tls: ClientTls | None = None, credentials: CredentialsOptions | None = None
+) -> None:
     """Return once the name server lists every broker.
+
+    Args:
+        plan: The cluster.
+        tls: How to use TLS to ask it; None for a plain connection.
+        credentials: What proves who asks; None without access control.
 
     Raises:
         RequestTimeout: one of them does not appear.
@@ -139,7 +148,7 @@ async def wait_until_registered(plan: ClusterPlan) -> None:
     expected = {broker.name for broker in plan.brokers}
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + _REGISTERED_TIMEOUT_S
-    async with ClusterAccess(plan.namesrv, timeout_s=_REGISTERED_TIMEOUT_S) as access:
+    async with ClusterAccess(plan.namesrv, timeout_s=_REGISTERED_TIMEOUT_S, tls=tls, credentials=credentials) as access:
         while True:
             registered: set[str] = set()
             with contextlib.suppress(HoldfastError):

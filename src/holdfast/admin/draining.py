@@ -20,6 +20,7 @@ from holdfast.admin.static_topics import BrokerMappings, ClusterMappings, Static
 from holdfast.admin.topics import QueueState, Topics, kind_of
 from holdfast.model.errors import BrokerRefused
 from holdfast.model.mapping import LogicalQueue
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, Permission, TopicConfig
@@ -53,7 +54,7 @@ class RemovalBlocker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed segment on the broker that is being drained."""
+    """A closed segment on the broker that is being drained. Printed as it is: an unknown time is -1."""
 
     topic: str
     queue: int
@@ -175,9 +176,9 @@ class Draining:
                     topic=topic,
                     queue=queue.queue,
                     generation=segment.generation,
-                    first=segment.first,
+                    first=segment.decided_first,
                     last=segment.logical_end,
-                    last_ms=segment.last_ms,
+                    last_ms=-1 if segment.last_ms is None else segment.last_ms,
                     kept_for=reason,
                 )
             )
@@ -255,7 +256,9 @@ class Draining:
         return ""
 
     async def _find_committed(self, mappings: BrokerMappings, group: str, topic: str, queue: int) -> int | None:
-        header = QueryOffsetFields(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
+        header = QueryOffsetFields(
+            consumer_group=group, topic=topic, queue_id=LogicalQueueId(queue), set_zero_if_not_found=False
+        )
         try:
             answer = await self._access.invoke(mappings.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except BrokerRefused as refusal:
@@ -390,10 +393,10 @@ def _record_blockers(view: ClusterMappings, broker: str, retention_ms: int | Non
         by_topic.setdefault(topic, []).append(segment)
     found = []
     for topic, segments in sorted(by_topic.items()):
-        times = [segment.last_ms for segment in segments]
-        is_known = retention_ms is not None and min(times) >= 0
+        times = [segment.last_ms for segment in segments if segment.last_ms is not None]
+        is_known = retention_ms is not None and len(times) == len(segments)
         until_ms = max(times) + (retention_ms or 0) if is_known else None
-        count = sum(segment.end - segment.start for segment in segments if segment.is_sealed)
+        count = sum(segment.recorded_count or 0 for segment in segments)
         unknown = sorted({segment.broker for segment in segments if segment.forced and not segment.is_sealed})
         remedy = "wait for retention, or drain with --discard-consumed GROUP"
         if unknown:

@@ -21,6 +21,7 @@ from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.model import leader_planning
 from holdfast.model.errors import BrokerRefused, HoldfastError
 from holdfast.model.mapping import next_epoch
+from holdfast.model.queue import LogicalQueueId, PhysicalOffset
 from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.wire.cluster.mapping import to_extras
@@ -177,7 +178,7 @@ class ForcedMoveOperations:
             queue=queue,
             generation=segment.generation,
             broker=segment.broker,
-            first=segment.first,
+            first=segment.decided_first,
             end=segment_end,
             leader=leader,
             address=address,
@@ -195,7 +196,7 @@ class ForcedMoveOperations:
             if broker.name == segment.broker and broker.id != MASTER_ID:
                 with suppress(HoldfastError):
                     answer = await self._access.invoke(broker.address, RequestCode.GET_MAX_OFFSET, header)
-                    return segment.to_logical(max(segment.start, header_of(answer, OffsetAnswer).offset))
+                    return segment.to_logical(PhysicalOffset(header_of(answer, OffsetAnswer).offset))
         return None
 
     async def _find_consumed_end(
@@ -203,9 +204,11 @@ class ForcedMoveOperations:
     ) -> int:
         """Return the highest offset inside *segment* up to which any group has consumed."""
         answer = await self._access.invoke(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
-        candidates = [segment.first]
+        candidates: list[int] = [segment.decided_first]
         for group in body_of(answer, GroupNames).group_list:
-            header = QueryOffsetFields(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
+            header = QueryOffsetFields(
+                consumer_group=group, topic=topic, queue_id=LogicalQueueId(queue), set_zero_if_not_found=False
+            )
             try:
                 committed = header_of(
                     await self._access.invoke(address, RequestCode.QUERY_CONSUMER_OFFSET, header), OffsetAnswer
@@ -213,7 +216,7 @@ class ForcedMoveOperations:
             except BrokerRefused:
                 continue  # This group never committed.
             candidates.append(committed.offset)
-        limit = None if next_segment is None else next_segment.first
+        limit = None if next_segment is None else next_segment.decided_first
         return max(offset for offset in candidates if limit is None or offset < limit)
 
     async def _read(self, topic: str | None) -> ClusterMappings:

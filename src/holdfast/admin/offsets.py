@@ -10,7 +10,7 @@ import msgspec
 from holdfast.admin.cluster_access import ClusterAccess, NotAllowed, NotFound, gather, header_of
 from holdfast.model.errors import BrokerRefused
 from holdfast.model.mapping import LogicalQueue, merge_scopes
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.wire.cluster.mapping import from_info
 from holdfast.wire.frames.codes import VERSION_5_0, RequestCode, ResponseCode
@@ -135,7 +135,10 @@ class Offsets:
         """Return the committed offset of *group* in a queue, or None when it never committed."""
         queue = queue_range.queue
         header = QueryOffsetFields(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=LogicalQueueId(queue.queue_id),
+            set_zero_if_not_found=False,
         )
         try:
             answer = await self._access.invoke(queue_range.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
@@ -167,7 +170,7 @@ class Offsets:
             lag = (
                 queue_range.end - after
                 if queue_range.logical is None
-                else queue_range.logical.count_usable_offsets(after, queue_range.end)
+                else queue_range.logical.count_usable_offsets(LogicalOffset(after), LogicalOffset(queue_range.end))
             )
             return OffsetChange(
                 topic,

@@ -12,8 +12,9 @@ All results are frozen values that encode directly as JSON. The caller decides a
 from __future__ import annotations
 
 import time
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
+from holdfast.admin.access_control import AccessControl
 from holdfast.admin.cluster import Cluster
 from holdfast.admin.cluster_access import ClusterAccess
 from holdfast.admin.draining import Draining
@@ -26,6 +27,8 @@ from holdfast.admin.static_changes import StaticChanges
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.admin.topics import Topics
 from holdfast.admin.units import Units
+from holdfast.client.access.credentials_options import CredentialsArguments, credentials_options
+from holdfast.model.access.client_tls import ClientTls
 
 DEFAULT_TIMEOUT_S: Final = 5.0
 
@@ -42,10 +45,22 @@ class Admin:
         namesrv: Addresses of name servers, `;` between them, or the URL of an address server.
         timeout_s: How long one answer may take.
         unit: The unit (a cluster) to which operations are limited; None for all units.
+        tls: Use TLS on every connection; None for plain connections.
+        **access: Who the operator is, see `CredentialsArguments`.
     """
 
-    def __init__(self, namesrv: str, *, timeout_s: float = DEFAULT_TIMEOUT_S, unit: str | None = None) -> None:
-        self.access = ClusterAccess(namesrv, timeout_s=timeout_s, unit=unit)
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        unit: str | None = None,
+        tls: ClientTls | None = None,
+        **access: Unpack[CredentialsArguments],
+    ) -> None:
+        credentials = credentials_options(**access)
+        self.access = ClusterAccess(namesrv, timeout_s=timeout_s, unit=unit, tls=tls, credentials=credentials)
+        self.access_control = AccessControl(self.access)
         self.topics = Topics(self.access)
         self.groups = Groups(self.access)
         self.cluster = Cluster(self.access)

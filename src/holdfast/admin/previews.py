@@ -13,6 +13,7 @@ from holdfast.admin.static_topics import StaticTopic
 from holdfast.model.errors import MappingRefused
 from holdfast.model.leader_planning import PlannedMove
 from holdfast.model.mapping import LogicalQueue, MappingRow, mapping_rows
+from holdfast.model.queue import LogicalOffset, PhysicalQueueId
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +43,9 @@ def preview_moves(
         queue = queues[move.queue]
         queue_id = queue.reusable_queue_id(move.target)
         if queue_id is None:
-            queue_id = next_queue_ids.get(move.target, topic.next_physical_queue(move.target))
-            next_queue_ids[move.target] = queue_id + 1
+            fresh = next_queue_ids.get(move.target, topic.next_physical_queue(move.target))
+            next_queue_ids[move.target] = fresh + 1
+            queue_id = PhysicalQueueId(fresh)
         queues[move.queue] = _apply_move(queue, move.target, queue_id, ends.get(move.queue), forced=forced)
     return preview_queues(topic.name, topic.merged.queues.values(), queues.values())
 
@@ -53,13 +55,16 @@ def preview_queues(topic: str, before: Iterable[LogicalQueue], after: Iterable[L
     return Preview(topic=topic, before=mapping_rows(before), after=mapping_rows(after))
 
 
-def _apply_move(queue: LogicalQueue, target: str, queue_id: int, end: int | None, *, forced: bool) -> LogicalQueue:
+def _apply_move(
+    queue: LogicalQueue, target: str, queue_id: PhysicalQueueId, end: int | None, *, forced: bool
+) -> LogicalQueue:
     if forced:
-        return queue.force(target, queue_id, known_end=end)
+        return queue.force(target, queue_id, known_end=None if end is None else LogicalOffset(end))
     prepared = queue.prepare(target, queue_id)
-    if end is None or not queue.leader.is_decided:
+    first = queue.leader.first
+    if end is None or first is None:
         return prepared
     try:
-        return prepared.seal(queue.leader.to_physical(max(end, queue.leader.first))).open_next()
+        return prepared.seal(queue.leader.to_physical(max(LogicalOffset(end), first))).open_next()
     except MappingRefused:
         return prepared  # The queue is being moved at this moment: that move decides its end.

@@ -20,9 +20,11 @@ import msgspec
 
 from holdfast.admin.cluster_access import ClusterAccess, header_of
 from holdfast.admin.offsets import QueueRange
+from holdfast.client.access.refusal import refusal
 from holdfast.client.messages.unpacking import read_limited
-from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout, UnreadableBatch
+from holdfast.model.errors import ConnectionLost, RequestTimeout, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import LogicalOffset, LogicalQueueId
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.records.inner_batch import BatchSupport
 from holdfast.wire.requests.pull import SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
@@ -141,8 +143,8 @@ class Reader:
         header = PullFields(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
+            queue_id=LogicalQueueId(queue.queue_id),
+            queue_offset=LogicalOffset(offset),
             max_msg_nums=PULL_COUNT,
             sys_flag=SUBSCRIPTION | (SUSPEND if suspend else 0),
             commit_offset=0,
@@ -170,7 +172,7 @@ class Reader:
                 ), pull_answer.next_begin_offset if unread_offset is None else unread_offset
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
                 return [], header_of(answer, PullAnswer).next_begin_offset
-        raise BrokerRefused(answer.code, answer.remark or "", address=queue_range.address)
+        raise refusal(answer.code, answer.remark, address=queue_range.address)
 
     def _select(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return the messages with a selected tag: the broker compares only tag hashes."""

@@ -16,6 +16,7 @@ from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import KnownStart, RecordChange, RepairPlan, TopicPlan, members_of
 from holdfast.model.errors import BrokerRefused, HoldfastError, RequestTimeout
 from holdfast.model.mapping import merge
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.scope import GLOBAL
 from holdfast.model.topic import AUTO_CREATE_TOPIC, Permission, TopicConfig
 from holdfast.wire.cluster import mapping
@@ -157,7 +158,7 @@ class StaticChanges:
         async def find(item: tuple[str, int, str, int]) -> tuple[str, int, int] | None:
             group, number, broker, queue_id = item
             header = QueryOffsetFields(
-                consumer_group=group, topic=plan.topic, queue_id=queue_id, set_zero_if_not_found=False
+                consumer_group=group, topic=plan.topic, queue_id=LogicalQueueId(queue_id), set_zero_if_not_found=False
             )
             try:
                 answer = await self._access.invoke(
@@ -181,12 +182,14 @@ class StaticChanges:
         Raises:
             PartlyDone: not all offsets could be committed.
         """
-        leaders = {queue.queue: queue.leader.broker for queue in plan.after}
+        leaders: dict[int, str] = {queue.queue: queue.leader.broker for queue in plan.after}
         commits = [(group, queue, offset) for group, offsets in committed.items() for queue, offset in offsets.items()]
 
         async def commit(item: tuple[str, int, int]) -> None:
             group, queue, offset = item
-            header = UpdateOffsetFields(consumer_group=group, topic=plan.topic, queue_id=queue, commit_offset=offset)
+            header = UpdateOffsetFields(
+                consumer_group=group, topic=plan.topic, queue_id=LogicalQueueId(queue), commit_offset=offset
+            )
             await self._access.invoke(view.brokers[leaders[queue]].address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
         try:

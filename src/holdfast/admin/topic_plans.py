@@ -29,6 +29,7 @@ from holdfast.model.mapping import (
     new_logical_queue,
     next_epoch,
 )
+from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.requests.moves import QueueTotal
@@ -453,9 +454,10 @@ class _Layout:
         fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical_queue(broker))
         chosen = fresh if queue_id is None else queue_id
         self._next[broker] = max(fresh, chosen + 1)
-        (segment,) = new_logical_queue(queue, broker, chosen).segments
+        number = LogicalQueueId(queue)
+        (segment,) = new_logical_queue(number, broker, PhysicalQueueId(chosen)).segments
         segment = msgspec.structs.replace(segment, generation=generation, first=first)
-        self._added.setdefault(broker, []).append(LogicalQueue(queue, (segment,)))
+        self._added.setdefault(broker, []).append(LogicalQueue(number, (segment,)))
 
     def to_plan(self) -> TopicPlan:
         """Return the plan; every record in it is valid."""

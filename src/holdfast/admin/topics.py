@@ -162,7 +162,7 @@ class Topics:
             except (BrokerRefused, ConnectionLost, RequestTimeout):
                 return set()
             table = body_of(answer, TopicTable).topic_config_table
-            return {name for name, config in table.items() if config.has_batch_index}
+            return {name for name, config in table.items() if config.accepts_batches}
 
         masters = [broker for broker in await self._access.brokers() if broker.id == MASTER_ID]
         return set().union(*await gather(masters, query))
@@ -197,7 +197,7 @@ class Topics:
             [_to_host(broker, config) for broker, config in zip(masters, configs, strict=True) if config is not None],
             sorted({group for groups in consumed for group in groups}),
             [state for broker_states in states for state in broker_states],
-            batches=any(config is not None and config.has_batch_index for config in configs),
+            batches=any(config is not None and config.accepts_batches for config in configs),
         )
 
     async def stats(self, name: str) -> TopicStats:

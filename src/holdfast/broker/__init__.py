@@ -1,10 +1,10 @@
 """The broker: stores messages, serves them to consumers, and moves logical queues between brokers.
 
-All of it is pure code except `service`, the shell: components receive events and return effects. A package imports only
-packages above it in this list.
+All of it is pure code except `service`, the shell: components handle events and cause effects through the one `Turn`.
+A package imports only packages above it in this list.
 
     options          every setting of a broker, with its default
-    flow/            requests, suspended procedures, and the effects of an event
+    flow/            requests and suspended procedures
     tables/          small tables: topics, groups, clients, queue locks, statistics
     mapping/         the segments of logical queues, on this broker and as name servers report them
     naming/          registration at the name servers

@@ -4,6 +4,9 @@
                      └─ anything else, read by read ─┬─ pulls ──> views      ├─> one write, answers per channel
                                                      └─ requests ─> handler ─┘
 
+With access control, a read is a part of a run only if the door surely admits all of its sends. All other frames are
+admitted or refused one by one.
+
 Invariant: nothing is staged between events. The records that a read stages are written or discarded before its
 processing ends.
 """
@@ -15,55 +18,42 @@ from typing import Final, cast
 
 import msgspec
 
+from holdfast.access.door import require_rules
 from holdfast.broker.assembly import Components
 from holdfast.broker.completion import EventCompletion
 from holdfast.broker.consume.physical_pull import Puller
 from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Refusal, Request, not_supported
 from holdfast.broker.options import BrokerOptions
-from holdfast.machine.effects import CloseChannel, Effect, Log, Piece
+from holdfast.machine.audit import describe_change, is_recorded, record_change
+from holdfast.machine.effects import Piece
 from holdfast.machine.events import ChannelId, FramesReceived, ReadsReceived
-from holdfast.machine.reads import handle_isolated
+from holdfast.machine.reads import isolate_reads
+from holdfast.model.access.identity import ANONYMOUS, Identity
+from holdfast.model.access.resource import Action
 from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
+from holdfast.model.topic import DEAD_LETTER_PREFIX
 from holdfast.store.message_store import MessageStore
 from holdfast.store.recovery.replica_log import REPLICA_REFUSAL
-from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command, decode_command, encode_command, response
 from holdfast.wire.frames.fields import BadField
 from holdfast.wire.frames.frame import JSON, Frame, split_frames
 from holdfast.wire.frames.host import pack_host
+from holdfast.wire.requests.permissions import for_group, for_topic
 from holdfast.wire.requests.pull import PullHeader, decode_pull, pull_header
-from holdfast.wire.requests.send import SendHeader, decode_send, send_header
+from holdfast.wire.requests.send import SendFields, SendHeader, decode_send, send_header
+from holdfast.wire.requests.table import BROKER_REQUESTS, Path, RequestSpec
 
-_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
-_PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-_HOT_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_HOT_SEND_CODES: Final = frozenset(
+    code for code, spec in BROKER_REQUESTS.items() if spec.path is Path.SEND and spec.header is SendFields
+)
 # First bytes of a JSON header that the pull decoder accepts. Other spellings use the general path.
 _PEEK_SIZE: Final = 12
-_HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
-_DELIVERED_SIZE_MAX: Final = 32 * 1024 * 1024
-# Requests that change a broker's tables. A replica refuses them: its next sync with the master would undo the change.
-_MASTER_ONLY: Final = frozenset(
-    {
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.CREATE_FROM_TEMPLATE,
-        RequestCode.CLEAN_UNUSED_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.CLONE_GROUP_OFFSET,
-        RequestCode.MOVE_QUEUES,
-        RequestCode.FORCE_QUEUES,
-        RequestCode.PREPARE_QUEUES,
-        RequestCode.OPEN_QUEUES,
-        RequestCode.DISCARD_SEGMENTS,
-        RequestCode.DELETE_MAPPING,
-    }
+_HOT_PULLS: Final = frozenset(
+    (b'{"code":%d,"extFields"' % code)[:_PEEK_SIZE] for code, spec in BROKER_REQUESTS.items() if spec.path is Path.PULL
 )
+_DELIVERED_SIZE_MAX: Final = 32 * 1024 * 1024
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -73,15 +63,18 @@ class Dispatcher:
     def __init__(
         self, options: BrokerOptions, store: MessageStore, components: Components, completion: EventCompletion
     ) -> None:
+        self._turn = components.turn
         self._options = options
         self._is_replica = options.is_replica
         self._store = store
         self._components = components
         self._completion = completion
-        self._static_topics = components.mappings.topics()
-        self._led_queues = components.pull_handler.led_queues
+        self._pulled_queues = components.pull_handler.pulled_queues
         self._relay = components.relay
         self._handlers = components.handlers()
+        require_rules(self._handlers, BROKER_REQUESTS)
+        # None if access control is off: then the hot paths ask for nothing else.
+        self._guard = components.door if components.door.is_enabled else None
         self._born_hosts: dict[ChannelId, bytes] = {}
         self._peers: dict[ChannelId, str] = {}
         self._delivered_size = 0  # bytes in the pull answers of the current read
@@ -89,6 +82,7 @@ class Dispatcher:
     def open(self, channel: ChannelId, peer: str) -> None:
         """Register a connection."""
         self._peers[channel] = peer
+        self._components.door.channel_opened(channel, peer)
         try:
             self._born_hosts[channel] = pack_host(peer)
         except LocalProtocolError:  # a peer without a numeric address: a socket of the same machine
@@ -98,72 +92,72 @@ class Dispatcher:
         """Forget a connection."""
         self._peers.pop(channel, None)
         self._born_hosts.pop(channel, None)
+        self._components.door.channel_closed(channel)
 
-    def replay(self, channel: ChannelId, data: bytes, now_ms: int) -> list[Effect]:
-        """Process a request that was held, or that another broker relayed; return [] if its channel is gone."""
-        if channel not in self._peers:
-            return []
-        frames, _ = split_frames(memoryview(data))
-        return handle_isolated(self.handle_read, (FramesReceived(channel, frames, now_ms),))
+    def replay(self, channel: ChannelId, data: bytes, sender: Identity | None = None) -> None:
+        """Process a request of *sender* that was held, or that another broker relayed, unless its channel is gone."""
+        if channel in self._peers:
+            frames, _ = split_frames(memoryview(data))
+            read = FramesReceived(channel, frames, self._turn.now_ms)
+            with self._components.door.assuming(sender):
+                isolate_reads(self._turn, self.handle_read, (read,))
 
-    def handle_reads(self, event: ReadsReceived) -> list[Effect]:
+    def handle_reads(self, event: ReadsReceived) -> None:
         """Process the sends of adjacent reads as one run and every other read separately, all in order."""
-        effects: list[Effect] = []
         sends: list[FramesReceived] = []
         headers: list[SendHeader] = []
+        guard = self._guard
         for read in event.reads:
             decoded = _decode_sends(read.frames)
-            if decoded is not None:
+            if decoded is not None and (guard is None or guard.admits_sends(read.channel, decoded, read.frames)):
                 sends.append(read)
                 headers += decoded
                 continue
             if sends:
-                self._handle_sends(sends, headers, effects)
+                self._handle_sends(sends, headers)
                 sends, headers = [], []
-            effects += handle_isolated(self._handle_mixed, (read,))
+            isolate_reads(self._turn, self._handle_mixed, (read,))
         if sends:
-            self._handle_sends(sends, headers, effects)
-        return effects
+            self._handle_sends(sends, headers)
 
-    def handle_read(self, event: FramesReceived) -> list[Effect]:
+    def handle_read(self, event: FramesReceived) -> None:
         """Process the frames of one channel."""
-        headers = _decode_sends(event.frames)
-        if headers is None:
-            return self._handle_mixed(event)
-        effects: list[Effect] = []
-        self._store_sends([event], headers, effects)
-        return effects
+        headers, guard = _decode_sends(event.frames), self._guard
+        if headers is not None and (guard is None or guard.admits_sends(event.channel, headers, event.frames)):
+            self._store_sends([event], headers)
+        else:
+            self._handle_mixed(event)
 
-    def _handle_mixed(self, event: FramesReceived) -> list[Effect]:
+    def _handle_mixed(self, event: FramesReceived) -> None:
         """Process the frames of one channel that are not all sends."""
-        effects: list[Effect] = []
         answers: list[Piece] = []
-        before = self._store.log.written
+        before, mark = self._store.log.written, self._turn.mark()
         self._delivered_size = 0
         try:
             for frame in event.frames:
-                if not self._handle_frame(frame, event, answers, effects):
+                if not self._handle_frame(frame, event, answers):
                     break  # Ignore the rest: a peer with bad headers gets one log line, not one per frame.
         except BaseException:
             # The staged records point into a receive buffer that the next turn overwrites.
             self._store.discard()
             self._components.sink_progress.roll_back()
             raise
-        self._completion.write(((event.channel, answers),), effects, event.now_ms, before)
+        self._completion.write(((event.channel, answers),), before)
         if self._components.topics.changed:
-            self._components.registration.announce_changes(effects)
-        return effects
+            self._components.registration.announce_changes(mark)
 
-    def _handle_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
+    def _handle_sends(self, reads: list[FramesReceived], headers: list[SendHeader]) -> None:
         """Store the sends of *reads* as one run; if that fails, store each read separately to isolate the bad one."""
+        mark = self._turn.mark()
         try:
-            self._store_sends(reads, headers, effects)
+            self._store_sends(reads, headers)
         except Exception:  # noqa: BLE001 - raised again by the read that caused it
-            effects += handle_isolated(self.handle_read, reads)
+            self._turn.discard_effects(mark)
+            isolate_reads(self._turn, self.handle_read, reads)
 
-    def _store_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
+    def _store_sends(self, reads: list[FramesReceived], headers: list[SendHeader]) -> None:
         """Stage and write sends of one or more channels. On any exception, discard everything that was staged."""
-        hosts, before, now_ms = self._born_hosts, self._store.log.written, reads[0].now_ms
+        hosts, before, mark = self._born_hosts, self._store.log.written, self._turn.mark()
         try:
             if len(reads) == len(headers):
                 bodies = [read.frames[0].body for read in reads]
@@ -171,7 +165,7 @@ class Dispatcher:
             else:
                 bodies = [frame.body for read in reads for frame in read.frames]
                 born_hosts = [host for read in reads for host in [hosts[read.channel]] * len(read.frames)]
-            answers = self._components.fast_sends.handle_run(headers, bodies, born_hosts, now_ms)
+            answers = self._components.fast_sends.handle_run(headers, bodies, born_hosts)
         except BaseException:
             self._store.discard()
             self._components.sink_progress.roll_back()
@@ -187,20 +181,18 @@ class Dispatcher:
                 end = at + len(read.frames)
                 outgoing.append((read.channel, answers[at:end]))
                 at = end
-        self._completion.write(outgoing, effects, now_ms, before)
+        self._completion.write(outgoing, before)
         if self._components.topics.changed:
-            self._components.registration.announce_changes(effects)
+            self._components.registration.announce_changes(mark)
 
-    def _handle_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+    def _handle_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece]) -> bool:
         """Process one frame of a read that is not all sends; return False if it cannot be decoded."""
         if bytes(frame.header[:_PEEK_SIZE]) in _HOT_PULLS:
-            return self._handle_pull(frame, event, answers, effects)
-        headers = _decode_sends([frame])
-        if headers is None:
-            return self._handle_general(frame, event, answers, effects)
-        answers += self._components.fast_sends.handle_run(
-            headers, [frame.body], [self._born_hosts[event.channel]], event.now_ms
-        )
+            return self._handle_pull(frame, event, answers)
+        headers, guard = _decode_sends([frame]), self._guard
+        if headers is None or (guard is not None and not guard.admits_sends(event.channel, headers, [frame])):
+            return self._handle_general(frame, event, answers)
+        answers += self._components.fast_sends.handle_run(headers, [frame.body], [self._born_hosts[event.channel]])
         if self._components.fast_sends.away_indexes:
             self._divert_sends([(frame, event)], headers)
         return True
@@ -212,48 +204,39 @@ class Dispatcher:
             frame, read = run[at]
             fields = headers[at].fields
             queue_key, command = (fields.topic, fields.queue_id), decode_command(frame)
-            if queue_key[0] in self._static_topics:
-                self._divert(frame, command, queue_key, read.channel)
-            else:
-                self._components.auto_create_guard.divert(
-                    frame, command, queue_key, read.channel, self._peers[read.channel]
-                )
+            sender = self._components.door.identity_of(read.channel, command)
+            self._components.auto_create_guard.divert(frame, command, queue_key, read.channel, sender)
 
     def _divert(self, frame: Frame, command: Command, queue_key: tuple[str, int], channel: ChannelId) -> None:
-        self._components.relay.divert(frame, command, queue_key, channel, self._peers[channel])
+        sender = self._components.door.identity_of(channel, command)
+        self._relay.divert(frame, command, queue_key, channel, sender)
 
-    def _handle_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+    def _handle_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece]) -> bool:
         try:
             header = decode_pull(frame.header)
         except _DECODE_ERRORS:
-            return self._handle_general(frame, event, answers, effects)
-        queue_key = (header.fields.topic, header.fields.queue_id)
-        if (
-            queue_key[0] in self._static_topics
-            and queue_key not in self._led_queues
-            and self._relay.is_pull_away(header.fields)
-        ):
-            self._divert(frame, decode_command(frame), queue_key, event.channel)
-            return True
-        self._answer_pull(header, JSON, event, answers, effects)
+            return self._handle_general(frame, event, answers)
+        sender = None
+        if self._guard is not None:
+            sender = self._guard.find_puller(event.channel, header, frame)
+            if sender is None:
+                return self._handle_general(frame, event, answers)
+        if (header.fields.topic, header.fields.queue_id) not in self._pulled_queues:
+            queue_key = self._relay.find_away(BROKER_REQUESTS[header.code], header.fields)
+            if queue_key is not None:
+                self._divert(frame, decode_command(frame), queue_key, event.channel)
+                return True
+        self._answer_pull(header, Puller(event.channel, JSON, sender), answers)
         return True
 
-    def _answer_pull(
-        self,
-        header: PullHeader,
-        serializer: int,
-        event: FramesReceived,
-        answers: list[Piece],
-        effects: list[Effect],
-    ) -> None:
+    def _answer_pull(self, header: PullHeader, puller: Puller, answers: list[Piece]) -> None:
         """Answer a pull, or put it off when this read has been answered with too many bytes.
 
         One read may hold thousands of pulls, each worth megabytes, from a peer that perhaps never reads the answers.
         """
         if self._delivered_size > _DELIVERED_SIZE_MAX:
-            answers.append(self._components.pull_handler.answer_too_many(header, serializer))
+            answers.append(self._components.pull_handler.answer_too_many(header, puller.serializer))
             return
-        puller = Puller(event.channel, serializer, event.now_ms)
         # A consumer without a unit reads here whether or not units are open.
         handler = self._components.pull_handler if header.fields.unit is None else self._components.local_reads
         pulled = handler.handle_pull(header, puller)
@@ -265,87 +248,145 @@ class Dispatcher:
             self._delivered_size += (
                 self._options.pull_size_max
             )  # Cold: the real size is unknown until it has been read.
-        self._completion.deliver(pulled, event.channel, event.now_ms, answers, effects)
+        self._completion.deliver(pulled, puller.channel, answers)
 
-    def _handle_general(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+    def _handle_general(self, frame: Frame, event: FramesReceived, answers: list[Piece]) -> bool:
         """Process a request of any kind, or a response to a request of this broker; return False if it is neither."""
         try:
             command = decode_command(frame)
         except RemoteProtocolError as error:
-            effects.append(Log("warning", "bad header", {"peer": self._peers[event.channel], "reason": str(error)}))
-            effects.append(CloseChannel(event.channel))
+            self._turn.log("warning", "bad header", peer=self._peers[event.channel], reason=str(error))
+            self._turn.close(event.channel)
             return False
         if command.is_response:
-            outcome = self._components.peer_calls.handle_response(event.channel, command)
-            if outcome is None:
-                effects += self._components.handle_response(event.channel, command)
-            else:
-                self._completion.scheduler.complete_calls([outcome], effects, event.now_ms)
+            self._handle_response(event.channel, command)
             return True
-        request = Request(
-            command=command,
-            channel=event.channel,
-            peer=self._peers[event.channel],
-            now_ms=event.now_ms,
-            effects=effects,
-        )
         try:
-            queue_key = self._relay.find_away(command) if self._static_topics else None
-            if queue_key is not None:
-                self._divert(frame, command, queue_key, event.channel)
-            elif command.code in _SEND_CODES:
-                headers = [send_header(command)]
-                answers += self._components.fast_sends.handle_run(
-                    headers,
-                    [command.body],
-                    [self._born_hosts[event.channel]],
-                    event.now_ms,
-                    command.serializer,
-                )
-                if self._components.fast_sends.away_indexes:
-                    self._divert_sends([(frame, event)], headers)
-            elif command.code in _PULL_CODES:
-                self._answer_pull(pull_header(command), command.serializer, event, answers, effects)
-            else:
-                self._dispatch(request, answers)
+            self._handle_request(frame, command, event, answers)
         except (BadField, RemoteProtocolError) as error:
-            self._answer(request, Refusal(ResponseCode.INVALID_PARAMETER, str(error)), answers)
+            self._answer(command, Refusal(ResponseCode.INVALID_PARAMETER, str(error)), answers)
         except (RecordRefused, DiskFailed) as error:
-            self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)), answers)
+            self._answer(command, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)), answers)
         return True
 
+    def _handle_response(self, channel: ChannelId, command: Command) -> None:
+        """Resume the procedure that waits for a response."""
+        self._completion.scheduler.complete_calls(self._components.rpc.handle_response(channel, command))
+
+    def _handle_request(self, frame: Frame, command: Command, event: FramesReceived, answers: list[Piece]) -> None:
+        """Process a request as its row in the table of requests says."""
+        spec = BROKER_REQUESTS.get(command.code)
+        if spec is None:
+            self._answer(command, not_supported(command.code), answers)
+            return
+        if self._is_replica and not spec.on_replica:  # To every sender: this reveals nothing.
+            self._answer(command, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA_REFUSAL), answers)
+            return
+        hot = _hot_header(spec, command)
+        header = spec.decode(command) if hot is None else hot.fields
+        sender = self._admit(spec, command, header, event.channel)
+        if isinstance(sender, Refusal):
+            self._answer(command, sender, answers)
+        elif spec.path is Path.SEND:
+            assert isinstance(hot, SendHeader)
+            self._handle_send(hot, frame, command, event, answers)
+        else:
+            queue_key = self._relay.find_away(spec, header)
+            if queue_key is not None:
+                self._divert(frame, command, queue_key, event.channel)
+            elif isinstance(hot, PullHeader):
+                self._answer_pull(hot, Puller(event.channel, command.serializer, sender), answers)
+            else:
+                self._dispatch(self._to_request(spec, command, header, event.channel, sender), answers)
+
+    def _to_request(
+        self,
+        spec: RequestSpec,
+        command: Command,
+        header: msgspec.Struct,
+        channel: ChannelId,
+        sender: Identity | None,
+    ) -> Request:
+        change = None
+        if spec.rule.is_change:
+            sender = sender or self._components.door.identity_of(channel, command)
+            change = describe_change(spec, header, command.body) if is_recorded(spec, sender) else None
+        return Request(
+            command=command,
+            header=header,
+            channel=channel,
+            peer=self._peers[channel],
+            identity=sender or ANONYMOUS,
+            change=change,
+        )
+
+    def _admit(
+        self, spec: RequestSpec, command: Command, header: msgspec.Struct, channel: ChannelId
+    ) -> Identity | Refusal | None:
+        """Return who sends a request, or why it is refused; None if access control is off.
+
+        Raises:
+            RemoteProtocolError: its body cannot be read.
+        """
+        if self._guard is None:
+            return None
+        sender = self._guard.admit(command, spec, header, channel)
+        if isinstance(sender, Refusal) or not isinstance(header, SendFields):
+            return sender
+        topic = header.topic
+        if not self._components.auto_create_guard.creates(header):
+            return sender
+        group = topic.removeprefix(DEAD_LETTER_PREFIX)
+        if topic != group and self._guard.permits(sender, for_group(group, frozenset({Action.SUB}))):
+            return sender
+        return self._guard.find_refusal(sender, (for_topic(topic, frozenset({Action.CREATE})),), command.code) or sender
+
+    def _handle_send(
+        self, header: SendHeader, frame: Frame, command: Command, event: FramesReceived, answers: list[Piece]
+    ) -> None:
+        hosts = [self._born_hosts[event.channel]]
+        answers += self._components.fast_sends.handle_run([header], [command.body], hosts, command.serializer)
+        if self._components.fast_sends.away_indexes:
+            self._divert_sends([(frame, event)], [header])
+
     def _dispatch(self, request: Request, answers: list[Piece]) -> None:
-        if self._is_replica and request.command.code in _MASTER_ONLY:
-            self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA_REFUSAL), answers)
-            return
-        handler = self._handlers.get(cast("RequestCode", request.command.code))
-        if handler is None:
-            self._answer(request, not_supported(request.command.code), answers)
-            return
-        result = handler(request)
+        command = request.command
+        result = self._handlers[command.code](request)
         if not isinstance(result, types.CoroutineType):
-            self._answer(request, cast("Answer", result), answers)
+            self._finish(request, cast("Answer", result), answers)
             return
 
-        def finish(ended: Answer | list[Piece], later: list[Effect]) -> None:
+        def finish(ended: Answer | list[Piece]) -> None:
             pieces: list[Piece] = []
-            self._answer(request, cast("Answer", ended), pieces)
-            # Effects that the handler added after a wait belong to the present event, not to the one long answered.
-            later += request.effects
-            self._completion.write(((request.channel, pieces),), later, request.now_ms)
+            self._finish(request, cast("Answer", ended), pieces)
+            self._completion.write(((request.channel, pieces),))
 
-        effects = request.effects
-        request.effects = []
-        self._completion.scheduler.run(cast("Procedure[Answer]", result), finish, effects, request.now_ms)
+        self._completion.scheduler.run(cast("Procedure[Answer]", result), finish)
+
+    def _finish(self, request: Request, answer: Answer, answers: list[Piece]) -> None:
+        if answer is not None:
+            record_change(self._turn, request, answer)
+        self._answer(request.command, answer, answers)
 
     @staticmethod
-    def _answer(request: Request, answer: Answer, answers: list[Piece]) -> None:
-        """Append the answer to *request*, unless there is none or the request is one-way."""
-        if answer is None or request.command.is_one_way:
+    def _answer(command: Command, answer: Answer, answers: list[Piece]) -> None:
+        """Append the answer to a request, unless there is none or the request is one-way."""
+        if answer is None or command.is_one_way:
             return
         if isinstance(answer, Refusal):
-            answer = response(request.command, answer.code, answer.remark)
+            answer = response(command, answer.code, answer.remark)
         answers.append(encode_command(answer))
+
+
+def _hot_header(spec: RequestSpec, command: Command) -> SendHeader | PullHeader | None:
+    """Return the header of a send or a pull from the general path; None for other requests.
+
+    Raises:
+        BadField: a field is missing or cannot be read.
+    """
+    if spec.path is Path.SEND:
+        return send_header(command, spec.header)
+    return pull_header(command) if spec.path is Path.PULL else None
 
 
 def _decode_sends(frames: list[Frame]) -> list[SendHeader] | None:

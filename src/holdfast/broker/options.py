@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from holdfast.machine.security_options import SecurityOptions
+
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -25,7 +27,7 @@ Name = Annotated[
 FileSize = Annotated[int, msgspec.Meta(ge=65_536)]
 
 
-class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerOptions(SecurityOptions, frozen=True, kw_only=True):
     """Settings of one broker. Sizes are bytes, times milliseconds unless the name says otherwise."""
 
     # Identity and addresses.

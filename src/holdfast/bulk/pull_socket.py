@@ -3,8 +3,10 @@
     request ─> broker ─> answer ─> buffer ─> columns ─> the next answer overwrites the buffer
                                       └─> the next request: the broker works while columns are made
 
+A connection logs in, or its requests are signed, as the connections of other clients do: see `client.access`.
+
 A task waits for each answer anyway, and an event loop would only add copies: a third of the work per row, measured
-with records of 1 KiB. This module knows neither routes nor retries: `cluster_session` finds the broker, `task_reader`
+with records of 1 KiB. This module knows neither routes nor retries: `queue_pulls` finds the broker, `task_reader`
 retries.
 """
 
@@ -12,19 +14,32 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import socket
+import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.model.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
+from holdfast.client.access.authenticator import Proven, SecretWatch, log_in
+from holdfast.client.access.credentials_options import AuthMode, CredentialsOptions
+from holdfast.model.access.credentials import Credentials
+from holdfast.model.errors import ConnectionLost, LoginFailed, RemoteProtocolError, RequestTimeout
+from holdfast.wire.access.client_login import Outcome
+from holdfast.wire.access.signature import sign
 from holdfast.wire.frames.command import Command, decode_command, encode_command
 from holdfast.wire.frames.frame import Frame, peek_frame_size, split_frames
 
+log = logging.getLogger("holdfast.bulk")
+
 _SIZE_BYTES: Final = 4
 _BUFFER_SIZE: Final = 13 * 1024 * 1024  # Fits the largest usual answer; a larger one makes the buffer grow.
+_LOGIN_BUFFER_SIZE: Final = 4096
+# After a broker refused a new secret, the next attempt with it comes this much later.
+_RENEW_PAUSE_S: Final = 5.0
 _opaques: Final = itertools.count(1)
 
 
@@ -36,10 +51,30 @@ class _SentRequest(NamedTuple):
     opaque: int
 
 
-class PullSocket:
-    """One connection to each broker, and the buffer for the answers."""
+class TlsContext(Protocol):
+    """The TLS context of the cluster's client, which follows its files."""
 
-    def __init__(self) -> None:
+    def refresh(self) -> ssl.SSLContext:
+        """Return the context to use now."""
+        ...
+
+
+class PullSocket:
+    """One connection to each broker, and the buffer for the answers.
+
+    Args:
+        tls: Use TLS on every connection; None for plain connections.
+        credentials: What proves our identity to brokers; None for no access control.
+
+    Raises:
+        ConfigError: the secret file cannot be used.
+    """
+
+    def __init__(self, tls: TlsContext | None = None, credentials: CredentialsOptions | None = None) -> None:
+        self.tls = tls
+        self._watch = None if credentials is None else SecretWatch(credentials)
+        self._proven: dict[str, Proven] = {}
+        self._renew_s: dict[str, float] = {}  # when to try a new secret again that was refused
         self._sockets: dict[str, socket.socket] = {}
         self._buffer = bytearray(_BUFFER_SIZE)
         self._sent: _SentRequest | None = None
@@ -49,6 +84,7 @@ class PullSocket:
 
         Raises:
             ConnectionLost, RequestTimeout: there was no answer.
+            LoginFailed: the broker refused our login, or did not prove its identity.
             RemoteProtocolError: the received bytes are not a valid answer.
         """
         sent = self._sent
@@ -69,7 +105,7 @@ class PullSocket:
 
         If that call makes another request, or if this one fails, only time is lost.
         """
-        with contextlib.suppress(ConnectionLost, RequestTimeout), self._translate_errors(address):
+        with contextlib.suppress(ConnectionLost, RequestTimeout, LoginFailed), self._translate_errors(address):
             self._sent = self._send(address, command, timeout_s)
 
     def cancel(self) -> None:
@@ -79,11 +115,46 @@ class PullSocket:
 
     def _send(self, address: str, command: Command, timeout_s: float) -> _SentRequest:
         self.cancel()
-        opaque = next(_opaques) & 0x7FFFFFFF
         sock = self._sockets.get(address) or self._dial(address, timeout_s)
         sock.settimeout(timeout_s)
-        sock.sendall(encode_command(msgspec.structs.replace(command, opaque=opaque)))
+        fields = command.fields
+        if self._watch is not None:
+            signer = self._authenticate(address, sock, self._watch)
+            fields = fields if signer is None else sign(fields, command.body, signer)
+        opaque = _write(sock, msgspec.structs.replace(command, fields=fields))
         return _SentRequest(address, command, opaque)
+
+    def _authenticate(self, address: str, sock: socket.socket, watch: SecretWatch) -> Credentials | None:
+        """Log in on a new connection, or again after the secret has changed. Return what signs the next request."""
+        credentials = watch.credentials()
+        proven = self._proven.get(address)
+        if proven is None:
+            proven = self._log_in(address, sock, watch.mode, credentials)
+        elif not proven.is_valid(credentials) and time.monotonic() >= self._renew_s.get(address, 0.0):
+            try:
+                proven = self._log_in(address, sock, watch.mode, credentials)
+            except LoginFailed as error:
+                log.warning("%s; the connection stays logged in with the earlier secret", error)
+                self._renew_s[address] = time.monotonic() + _RENEW_PAUSE_S
+        return proven.credentials if proven.outcome is Outcome.SIGNED else None
+
+    def _log_in(self, address: str, sock: socket.socket, mode: AuthMode, credentials: Credentials) -> Proven:
+        # The answers of a login must not overwrite the last answer: it may be in use.
+        buffer, self._buffer = self._buffer, bytearray(_LOGIN_BUFFER_SIZE)
+        try:
+            outcome = log_in(credentials, address, mode, lambda command: self._exchange(sock, command))
+        finally:
+            self._buffer = buffer
+        proven = self._proven[address] = Proven(credentials, outcome)
+        return proven
+
+    def _exchange(self, sock: socket.socket, command: Command) -> Command:
+        """Send *command* and return its answer, while no other request is pending."""
+        opaque = _write(sock, command)
+        while True:
+            answer = decode_command(self._receive(sock))
+            if answer.is_response and answer.opaque == opaque:
+                return answer
 
     @contextmanager
     def _translate_errors(self, address: str) -> Iterator[None]:
@@ -96,7 +167,7 @@ class PullSocket:
         except OSError as error:
             self.disconnect(address)
             raise ConnectionLost(f"no connection to {address}: {error}") from None
-        except RemoteProtocolError:
+        except (RemoteProtocolError, LoginFailed):
             self.disconnect(address)
             raise
 
@@ -104,14 +175,20 @@ class PullSocket:
         """Close one connection."""
         if self._sent is not None and self._sent.address == address:
             self._sent = None
+        self._proven.pop(address, None)
+        self._renew_s.pop(address, None)
         sock = self._sockets.pop(address, None)
         if sock is not None:
             sock.close()
 
     def _dial(self, address: str, timeout_s: float) -> socket.socket:
         host, _, port = address.rpartition(":")
-        sock = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        host = host.strip("[]")
+        sock = socket.create_connection((host, int(port)), timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls is not None:
+            with sock:  # The handshake, which has the same timeout, moves the connection to another socket.
+                sock = self.tls.refresh().wrap_socket(sock, server_hostname=host)
         self._sockets[address] = sock
         return sock
 
@@ -137,15 +214,29 @@ class PullSocket:
             start += count
 
 
-_idle_sockets: Final[list[PullSocket]] = []
+def _write(sock: socket.socket, command: Command) -> int:
+    """Write a request under a new correlation number, and return the number."""
+    opaque = next(_opaques) & 0x7FFFFFFF
+    sock.sendall(encode_command(msgspec.structs.replace(command, opaque=opaque)))
+    return opaque
+
+
+_idle_sockets: Final[dict[tuple[TlsContext | None, CredentialsOptions | None], list[PullSocket]]] = {}
 
 
 @contextmanager
-def borrow_pull_socket() -> Iterator[PullSocket]:
-    """Lend a socket; later tasks of this process reuse it."""
-    pull_socket = _idle_sockets.pop() if _idle_sockets else PullSocket()
+def borrow_pull_socket(
+    tls: TlsContext | None = None, credentials: CredentialsOptions | None = None
+) -> Iterator[PullSocket]:
+    """Lend a socket; later tasks of this process with the same TLS context and credentials reuse it.
+
+    Raises:
+        ConfigError: the secret file cannot be used.
+    """
+    idle = _idle_sockets.setdefault((tls, credentials), [])
+    pull_socket = idle.pop() if idle else PullSocket(tls, credentials)
     try:
         yield pull_socket
     finally:
         pull_socket.cancel()
-        _idle_sockets.append(pull_socket)
+        idle.append(pull_socket)

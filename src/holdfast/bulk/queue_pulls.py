@@ -15,17 +15,18 @@ No pull is retried here; `task_reader` retries.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.bulk import near_replicas
 from holdfast.bulk.near_replicas import NearReplicas, ReplicaKey
 from holdfast.bulk.pull_socket import PullSocket
-from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.access.refusal import refusal
 from holdfast.client.cluster.queue_rpc import QueueRpc
 from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import is_mock_broker
 from holdfast.wire.cluster.route import MAPPING_FIELD
@@ -90,15 +91,14 @@ class QueuePuller:
     """Pulls for one group.
 
     Args:
-        client: Holds the routes.
-        rpc: Finds the address that serves a queue.
-        group: The consumer group in which brokers count the reads.
+        rpc: Finds the address that serves a queue, and names the group in which brokers count the reads.
+        load_route: Looks up the route of a topic, and returns when it is known.
     """
 
-    def __init__(self, client: ClusterClient, rpc: QueueRpc, group: str) -> None:
-        self._client = client
+    def __init__(self, rpc: QueueRpc, load_route: Callable[[str], object]) -> None:
+        self._routes = rpc.client.routes
         self._rpc = rpc
-        self._group = group
+        self._load_route = load_route
         self._replicas = NearReplicas()
 
     def pull(self, pull_socket: PullSocket, request: PullRequest) -> PullResult:
@@ -107,6 +107,8 @@ class QueuePuller:
         Raises:
             HoldfastError: no broker answered, or the broker refused.
         """
+        if self._routes.find(request.queue.topic) is None:
+            self._load_route(request.queue.topic)
         broker_id = self._find_broker_id(request)
         found = None if broker_id == MASTER_ID else self._pull_at_replica(pull_socket, request, broker_id)
         if found is not None:
@@ -166,17 +168,17 @@ class QueuePuller:
         if request.unit is None:
             return None
         queue = request.queue
-        route = self._client.routes.find(queue.topic)
+        route = self._routes.find(queue.topic)
         return ReplicaKey(request.unit, queue.topic, queue.broker_name if route is None else route.broker_of(queue))
 
     def _command(self, request: PullRequest, broker_id: int) -> Command:
         is_at_master = broker_id == MASTER_ID
         queue = request.queue
         fields = PullFields(
-            consumer_group=self._group,
+            consumer_group=self._rpc.group,
             topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=request.offset,
+            queue_id=LogicalQueueId(queue.queue_id),
+            queue_offset=LogicalOffset(request.offset),
             max_msg_nums=request.count,
             sys_flag=SUBSCRIPTION if is_at_master else SUBSCRIPTION | SUSPEND,
             suspend_timeout_millis=0 if is_at_master else near_replicas.SUSPEND_MS,
@@ -201,7 +203,7 @@ def _request(pull_socket: PullSocket, address: str, command: Command, timeout_s:
     """
     answer, block = pull_socket.request(address, command, timeout_s)
     if answer.code not in _STATUSES:
-        raise BrokerRefused(answer.code, answer.remark or "", address=address)
+        raise refusal(answer.code, answer.remark, address=address)
     try:
         header = from_fields(PullAnswer, answer.fields)
     except BadField as error:

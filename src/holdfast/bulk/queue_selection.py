@@ -6,9 +6,9 @@ that does not exist, an offset for a queue that is not read, a starting time aft
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from holdfast.bulk.cluster_session import ClusterSession, all_queues
+from holdfast.bulk.cluster_session import ClusterSession
 from holdfast.bulk.read_options import EARLIEST, LATEST, Bound, QueueKey, QueueOffsets, ReadOptions, flatten_offsets
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue
@@ -23,10 +23,10 @@ def find_queues(session: ClusterSession, options: ReadOptions) -> QueuesByKey:
         ConfigError: a topic or a queue does not exist.
     """
     if options.pattern is not None:
-        return all_queues(session, session.topics(options.pattern))
+        return _all_queues(session, session.directory.topics(options.pattern))
     if options.assigned is None:
-        return all_queues(session, options.topics)
-    available = all_queues(session, options.assigned)
+        return _all_queues(session, options.topics)
+    available = _all_queues(session, options.assigned)
     names = [(topic, queue) for topic, queues in options.assigned.items() for queue in queues]
     for name in names:
         if name not in available:
@@ -44,7 +44,7 @@ def resolve(
     Raises:
         ConfigError: the bound lacks a queue, names a queue that is not read, or is a time after the last message.
     """
-    bounds = session.bounds(queues)
+    bounds = session.offsets.bounds(queues)
     if bound.kind == "earliest":
         return {name: low for name, (low, _) in bounds.items()}
     if bound.kind == "latest":
@@ -69,7 +69,7 @@ def _resolve_times(
     *,
     is_strict: bool,
 ) -> dict[QueueKey, int]:
-    found = session.offsets_at_times(queues, times)
+    found = session.offsets.at_times(queues, times)
     for name, offset in found.items():
         low, high = bounds[name]
         if is_strict and offset >= high:
@@ -79,6 +79,10 @@ def _resolve_times(
             )
         found[name] = min(max(offset, low), high)
     return found
+
+
+def _all_queues(session: ClusterSession, topics: Iterable[str]) -> QueuesByKey:
+    return {name: queue for topic in topics for name, queue in session.directory.queues(topic).items()}
 
 
 def _match_queues(queues: QueuesByKey, offsets: QueueOffsets, option: str) -> dict[QueueKey, int]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from holdfast.client.access.credentials_options import CredentialsOptions
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.filter import parse_tags
 
 QueueKey = tuple[str, str]
@@ -40,6 +42,8 @@ class ReadOptions:
             query starts at the end of such a queue.
         patience_s: How long a broker may be unreachable before the reader fails.
         unit: The unit (a cluster name) to read; None for all.
+        tls: Use TLS on every connection; None for plain connections.
+        credentials: What proves the identity of the readers; None for no access control.
     """
 
     namesrv: str
@@ -54,6 +58,8 @@ class ReadOptions:
     group: str | None = None
     patience_s: float = 600.0
     unit: str | None = None
+    tls: ClientTls | None = None
+    credentials: CredentialsOptions | None = None
 
     @property
     def tag_set(self) -> frozenset[str] | None:

@@ -19,14 +19,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.bulk.cluster_session import ClusterSession, Unavailable, log, session_for
+from holdfast.bulk.cluster_connection import Unavailable, log
+from holdfast.bulk.cluster_session import ClusterSession, session_for
 from holdfast.bulk.pull_socket import PullSocket, borrow_pull_socket
 from holdfast.bulk.queue_pulls import PULL_COUNT_MAX, PullRequest, PullResult
 from holdfast.bulk.queue_selection import QueuesByKey, find_queues, resolve
-from holdfast.bulk.read_options import DEFAULT_GROUP, QueueKey, Range, ReadOptions
+from holdfast.bulk.read_options import QueueKey, Range, ReadOptions
 from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.columns.message_columns import RecordOrigin, RowSelection, to_batches
-from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
+from holdfast.model.errors import AccessDenied, ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
 
 # Join smaller batches up to these sizes, because each batch costs a round trip through Spark. A larger pull stays one.
@@ -69,7 +70,7 @@ def plan_ranges(
     return [
         Range(*name, start, end)
         for name in ends
-        for start, end in session.parts_outside_gaps(name, starts[name], ends[name], skips_unknown=skips_unknown)
+        for start, end in session.readable_ranges(name, starts[name], ends[name], skips_unknown=skips_unknown)
     ]
 
 
@@ -79,11 +80,12 @@ def read_ranges(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[Ra
     Raises:
         DataLost: rows are lost, and the options do not allow data loss.
         Unavailable: a broker was unreachable for longer than the options allow.
+        AccessDenied: access control refused a request.
     """
-    session = session_for(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
+    session = session_for(options)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    with borrow_pull_socket() as pull_socket:
+    with borrow_pull_socket(session.connection.client.tls, options.credentials) as pull_socket:
         for offset_range in ranges:
             queue_session, name = session.session_of((offset_range.topic, offset_range.queue))
             for batch in _RangeReader(
@@ -140,13 +142,13 @@ class _RangeReader:
                     f"{_describe_range(offset, min(result.offset_min, self.range.end))} is no longer stored"
                 )
             if result.next_offset < self.range.end:
-                self.session.pull_ahead(self.pull_socket, self._pull_request(queue, result.next_offset))
+                self.session.pulls.pull_ahead(self.pull_socket, self._pull_request(queue, result.next_offset))
             if result.block:
                 origin = self.session.origin(name, queue, offset, result.delta)
                 if result.is_from_replica:
                     batches = _read_replica_rows(result.block, origin, selection)
                     if batches is None:
-                        self.session.avoid_replica(self._pull_request(queue, offset))
+                        self.session.pulls.avoid_replica(self._pull_request(queue, offset))
                         continue
                     yield from batches
                 else:
@@ -166,13 +168,14 @@ class _RangeReader:
 
     def _pull(self, queue: MessageQueue, offset: int) -> PullResult | None:
         """Return an answer that makes progress; None if the rest of the range is lost and the query continues."""
-        deadline_s = time.monotonic() + self.session.patience_s
+        connection = self.session.connection
+        deadline_s = time.monotonic() + connection.patience_s
         failures = 0
         while True:
             error: HoldfastError
             try:
-                result = self.session.pull(self.pull_socket, self._pull_request(queue, offset))
-            except CorruptRecord:
+                result = self.session.pulls.pull(self.pull_socket, self._pull_request(queue, offset))
+            except (CorruptRecord, AccessDenied):
                 raise
             except HoldfastError as failure:
                 error = failure
@@ -188,21 +191,21 @@ class _RangeReader:
                 self._fail_or_skip(offset, error)
                 return None
             failures += 1
-            self.session.wait(self.session.recover(self.range.topic, error, failures))
+            connection.wait(connection.recover(self.range.topic, error, failures))
 
     def _pull_request(self, queue: MessageQueue, offset: int) -> PullRequest:
         count = min(PULL_COUNT_MAX, self.range.end - offset)
         return PullRequest(queue, offset, count, self.options.tags, unit=self.options.unit, is_foreign=self.is_foreign)
 
     def _fail_or_skip(self, offset: int, error: HoldfastError) -> None:
+        patience_s = self.session.connection.patience_s
         if isinstance(error, _RowsUnavailable):
-            self._report_loss(
-                f"{_describe_range(offset, self.range.end)} was missing for {self.session.patience_s:g} s: {error}"
-            )
+            missing = _describe_range(offset, self.range.end)
+            self._report_loss(f"{missing} was missing for {patience_s:g} s: {error}")
             return
         where = f"{self.range.topic}/{self.range.queue} at offset {offset}"
         raise Unavailable(
-            f"{where} could not be read for {self.session.patience_s:g} s (option 'brokerTimeout'): {error}"
+            f"{where} could not be read for {patience_s:g} s (option 'brokerTimeout'): {error}"
         ) from error
 
     def _report_loss(self, description: str) -> None:

@@ -13,8 +13,10 @@ from typing import Final
 import typer
 
 from holdfast.admin.operations import Admin
-from holdfast.cli.profiles import find_namesrv
-from holdfast.cli.shared_options import flag_of
+from holdfast.cli.credentials import credentials_of
+from holdfast.cli.profiles import find_cluster
+from holdfast.cli.shared_options import cluster_flags
+from holdfast.client.access.credentials_options import CredentialsArguments
 from holdfast.model.errors import HoldfastError
 
 _TIMEOUT_S: Final = 1.0
@@ -49,8 +51,11 @@ def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
 
 def _complete(context: typer.Context, names: Callable[[Admin], Awaitable[list[str]]], incomplete: str) -> list[str]:
     async def query() -> list[str]:
-        namesrv, _ = find_namesrv(flag_of(context, "namesrv"), flag_of(context, "profile"), os.environ)
-        async with asyncio.timeout(_TIMEOUT_S), Admin(namesrv, timeout_s=_TIMEOUT_S) as admin:
+        cluster = find_cluster(cluster_flags(context), os.environ)
+        credentials = credentials_of(context)
+        access: CredentialsArguments = {} if credentials is None else credentials.to_arguments()
+        admin = Admin(cluster.namesrv, timeout_s=_TIMEOUT_S, tls=cluster.tls, **access)
+        async with asyncio.timeout(_TIMEOUT_S), admin:
             return await names(admin)
 
     try:

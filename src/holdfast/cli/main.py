@@ -41,6 +41,9 @@ NOUNS: Final = {
     "pipeline": "holdfast.cli.commands.pipeline",
     "bench": "holdfast.cli.commands.bench",
     "profile": "holdfast.cli.commands.profile",
+    "tls": "holdfast.cli.commands.tls",
+    "user": "holdfast.cli.commands.user",
+    "acl": "holdfast.cli.commands.acl",
 }
 # Command names from RocketMQ's proposal of logical queues, and the commands that they run here.
 ALIASES: Final = {

@@ -3,8 +3,8 @@
     @cluster_command(app, "list")
     def list_topics(session: Session, *, everything: Annotated[bool, ...] = False) -> None: ...
 
-The decorator gives the command `--namesrv`, `--profile`, `--timeout`, `--unit`, `--json` and `--debug`, and passes the
-function a `Session` made from them.
+The decorator gives the command `--namesrv`, `--profile`, `--access-key`, `--secret-file`, `--auth-mode`, `--timeout`,
+`--unit`, `--json` and `--debug`, and passes the function a `Session` made from them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,23 @@ import typer
 from holdfast.admin import tables
 from holdfast.admin.cluster_access import NameServerUnreachable
 from holdfast.admin.operations import Admin
-from holdfast.cli.arguments import CLUSTER_PANEL, NamesrvOption, ProfileOption
-from holdfast.cli.profiles import find_namesrv
-from holdfast.cli.shared_options import command_with, flag_of, is_flag_given
-from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.cli.arguments import (
+    CLUSTER_PANEL,
+    AccessKeyOption,
+    AuthModeOption,
+    NamesrvOption,
+    ProfileOption,
+    SecretFileOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TlsVerifyOption,
+)
+from holdfast.cli.credentials import credentials_of
+from holdfast.cli.profiles import ChosenCluster, find_cluster
+from holdfast.cli.shared_options import cluster_flags, command_with, is_flag_given
+from holdfast.client.access.credentials_options import CredentialsArguments, CredentialsOptions
+from holdfast.model.errors import AccessDenied, ConfigError, HoldfastError
 
 DEFAULT_TIMEOUT_S: Final = 5.0
 
@@ -41,7 +54,9 @@ class Session:
 
     Attributes:
         namesrv: Addresses of name servers, `;` between them.
+        access: The user to act as, as arguments of clients; empty for no user.
         as_json: Whether a program reads the output.
+        tls: How to use TLS; None for plain connections.
         unit: The unit (a cluster) to which the command is limited; None for all units.
         is_unit_explicit: Whether the command line names the unit, and not the environment.
     """
@@ -49,14 +64,15 @@ class Session:
     def __init__(
         self,
         *,
-        namesrv: str | None,
-        profile: str | None,
+        cluster: ChosenCluster,
         timeout_s: float,
         as_json: bool,
         unit: str | None = None,
         is_unit_explicit: bool = False,
+        credentials: CredentialsOptions | None = None,
     ) -> None:
-        self.namesrv, self._namesrv_source = find_namesrv(namesrv, profile, os.environ)
+        self.namesrv, self._namesrv_source, self.tls = cluster
+        self.access: CredentialsArguments = {} if credentials is None else credentials.to_arguments()
         self.unit = unit
         self.is_unit_explicit = is_unit_explicit
         self._is_unit_verified = False
@@ -71,7 +87,9 @@ class Session:
         """
 
         async def run() -> _Result:
-            async with Admin(self.namesrv, timeout_s=self.timeout_s, unit=self.unit) as admin:
+            async with Admin(
+                self.namesrv, timeout_s=self.timeout_s, unit=self.unit, tls=self.tls, **self.access
+            ) as admin:
                 return await work(admin)
 
         return self.run(run())
@@ -80,19 +98,27 @@ class Session:
         """Run *work* after checking that the unit exists: a mistyped unit would look like an empty one."""
         with contextlib.closing(work):
             if self.unit is not None and not self._is_unit_verified:
-                async with Admin(self.namesrv, timeout_s=self.timeout_s) as admin:
+                async with Admin(self.namesrv, timeout_s=self.timeout_s, tls=self.tls, **self.access) as admin:
                     await admin.units.require_unit(self.unit)
                 self._is_unit_verified = True
             return await work
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run *work* to its end. If no name server answers, raise an error with the reason and the remedy."""
+        """Run *work* to its end. If no name server answers, or it wants a user, raise an error with the remedy."""
         try:
             return asyncio.run(self._run_in_known_unit(work))
+        except AccessDenied as error:
+            if self.access:
+                raise
+            raise HoldfastError(
+                f"{self.namesrv} ({self._namesrv_source}) has access control: say who you are with --access-key USER"
+                " --secret-file FILE, or with a profile that names both"
+            ) from error
         except NameServerUnreachable as error:
+            hint = "; if it requires TLS, give its authority with --tls-ca FILE" if self.tls is None else ""
             raise NameServerUnreachable(
                 f"no name server answers at {self.namesrv} ({self._namesrv_source}): {error}. "
-                "Start one with `holdfast up`, or give its address with --namesrv HOST:PORT"
+                f"Start one with `holdfast up`, or give its address with --namesrv HOST:PORT{hint}"
             ) from error
 
     def show(self, value: object, *printed: tables.Printable) -> None:
@@ -134,6 +160,13 @@ def _common_options(
     context: typer.Context,
     namesrv: NamesrvOption = None,
     profile: ProfileOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_verify: TlsVerifyOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    access_key: AccessKeyOption = None,
+    secret_file: SecretFileOption = None,
+    auth_mode: AuthModeOption = None,
     timeout: Annotated[
         float,
         typer.Option(
@@ -160,18 +193,19 @@ def _common_options(
     ] = False,
 ) -> Session:
     """Return the session for the common options. `main`, which catches failures, reads `--debug`."""
-    del debug, namesrv, profile  # `flag_of` reads them: a flag wins over both variables
+    # `cluster_flags` and `credentials_of` read them: a flag wins over all variables.
+    del debug, namesrv, profile, tls_ca, tls_verify, tls_cert, tls_key, access_key, secret_file, auth_mode
     if timeout <= 0:
         raise ConfigError("--timeout must be more than 0")
     if unit == "":
         raise ConfigError("--unit is empty, which would mean all of them: name one, or omit the option")
     return Session(
-        namesrv=flag_of(context, "namesrv"),
-        profile=flag_of(context, "profile"),
+        cluster=find_cluster(cluster_flags(context), os.environ),
         timeout_s=timeout,
         as_json=as_json,
         unit=unit,
         is_unit_explicit=is_flag_given(context, "unit"),
+        credentials=credentials_of(context),
     )
 
 

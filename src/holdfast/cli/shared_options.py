@@ -49,6 +49,12 @@ def is_flag_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def cluster_flags(context: typer.Context) -> dict[str, str | None]:
+    """Return the options of the command line that say which cluster, and how to reach it."""
+    names = ("namesrv", "profile", "tls_ca", "tls_verify", "tls_cert", "tls_key")
+    return {name: flag_of(context, name) for name in names if name in context.params}
+
+
 def flag_of(context: typer.Context, name: str) -> Any:
     """Return the value of the option *name* from the command line, or None; ignore the environment and defaults."""
     return context.params[name] if is_flag_given(context, name) else None

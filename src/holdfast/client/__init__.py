@@ -7,6 +7,8 @@ that import asyncio are the shells around them, from `cluster_client`, which tal
 classes.
 
     messages/      converts messages between the API and the wire
+    access/        proves to servers who the client is
+    options        the options that all clients have
     routes/        finds the brokers of a topic: name servers, routes, route push
     cluster/       connects to a cluster: heartbeats, queue choice, calls to the broker of a queue
     produce/       the parts of a producer

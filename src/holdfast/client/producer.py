@@ -18,15 +18,17 @@ import ipaddress
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Final, Self, overload
+from typing import Final, Self, Unpack, overload
 
 import msgspec
 
-from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
+from holdfast.client.access.credentials_options import CredentialsArguments, credentials_options
+from holdfast.client.cluster.cluster_client import ClientCallbacks, ClusterClient, now_ms
 from holdfast.client.cluster.heartbeat import heartbeat_command, unregister_command
 from holdfast.client.cluster.send_plan import RETRIES_DEFAULT
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.messages.arguments import (
     check_callable,
     check_count,
@@ -40,9 +42,11 @@ from holdfast.client.messages.arguments import (
 from holdfast.client.messages.in_flight import InFlight
 from holdfast.client.messages.namespace import with_namespace
 from holdfast.client.messages.packing import COMPRESS_OVER, Outgoing, Packing, all_properties, pack
+from holdfast.client.options import ClientOptions
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_lines import Batching, SendFuture, check_batch_size
 from holdfast.client.produce.batch_plan import BATCH_BYTES_MAX
+from holdfast.client.produce.batch_sender import BatchSender
 from holdfast.client.produce.inner_batch_support import InnerBatchSupport
 from holdfast.client.produce.key_sequencer import KeySequencer
 from holdfast.client.produce.request_reply import PendingRequests, reply_to, request_properties
@@ -50,20 +54,14 @@ from holdfast.client.produce.send_many import SendMany
 from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt, Sender
 from holdfast.client.produce.transaction import Checker, ProducerTransactions, Transaction
 from holdfast.model import property_names as names
-from holdfast.model.errors import (
-    HoldfastError,
-    LocalProtocolError,
-    RequestTimeout,
-    RouteNotFound,
-    SendFailed,
-)
+from holdfast.model.access.client_tls import ClientTls
+from holdfast.model.errors import HoldfastError, LocalProtocolError, RequestTimeout, RouteNotFound, SendFailed
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.unique_id import UniqueIds
 from holdfast.runtime.fork import register_after_fork
 from holdfast.wire.frames.codes import RequestCode
-from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.host import format_host
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.record import TRANSACTION_PREPARED
@@ -91,6 +89,9 @@ class Producer:
         name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
             and every 120 s with an address server.
         unit: The unit, a cluster, whose queues are visible; None for all.
+        tls: Use TLS on every connection; None for plain connections.
+        **access: Who the client is, see `CredentialsArguments`. Without it, the client works only where there is no
+            access control.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -109,39 +110,45 @@ class Producer:
         topic_expiry_s: float | None = TOPIC_EXPIRY_S,
         name_server_refresh_s: float | None = None,
         unit: str | None = None,
+        tls: ClientTls | None = None,
+        **access: Unpack[CredentialsArguments],
     ) -> None:
         check_name("group", group)
-        if namespace:
-            check_name("namespace", namespace)
         check_seconds("timeout_s", timeout_s, least=0)
         check_count("retries", retries)
         check_count("compress_over", compress_over, optional=True)
         check_kind("codec", codec, Codec)
         check_kind("batching", batching, Batching, optional=True)
         check_callable("transaction_checker", transaction_checker)
+        options = ClientOptions(
+            namesrv,
+            namespace=namespace,
+            name_server_refresh_s=name_server_refresh_s,
+            topic_expiry_s=topic_expiry_s,
+            remembers_missing=True,
+            unit=unit,
+            tls=tls,
+            credentials=credentials_options(**access),
+        )
         self._namespace = namespace
-        self._group = with_namespace(namespace, group)
+        self._group = options.wire_name(group)
         self._timeout_s = timeout_s
         self._packing = Packing(compress_over=compress_over, codec=codec)
         check_batch_size(batch_bytes_max)
         self._batch_bytes_max = batch_bytes_max
         self._batching = batching or Batching()
         self._pending_requests = PendingRequests()
-        self._client = ClusterClient(
-            namesrv,
+        callbacks = ClientCallbacks(
             handlers={
                 RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
                 RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._pending_requests.handle_reply,
             },
             heartbeat=lambda: heartbeat_command(self._client.client_id, producer=self._group),
             goodbyes=lambda: [unregister_command(self._client.client_id, producer=self._group)],
-            name_server_refresh_s=name_server_refresh_s,
-            topic_expiry_s=topic_expiry_s,
             broker_down=lambda address: self._inner_batch_support.forget_broker(address),  # noqa: PLW0108 - made after the client
-            remembers_missing=True,
             topics_forgotten=self._forget,
-            unit=unit,
         )
+        self._client = ClusterClient(options, callbacks)
         self._transactions = ProducerTransactions(
             self._client, self._group, checker=transaction_checker, namespace=namespace
         )
@@ -163,20 +170,14 @@ class Producer:
         """
         await self._client.start()
         register_after_fork(self._reset_after_fork)
-        ids = self._ids = UniqueIds(
+        self._ids = UniqueIds(
             host=ipaddress.ip_address(self._client.local_address).packed,
             process=os.getpid(),
             salt=self._client.random.getrandbits(32),
             utc_offset_ms=time.localtime().tm_gmtoff * 1000,
         )
-        self._accumulator = Accumulator(
-            self._client,
-            lambda parcel: self._send_parcel(parcel, None),
-            self._sequencer,
-            next_ids=_id_maker(ids),
-            batching=self._batching,
-            packing=self._packing,
-        )
+        sender = self._batch_sender(self._packing)
+        self._accumulator = Accumulator(self._client, sender, self._sequencer, self._batching)
 
     async def close(self) -> None:
         """Let every send in flight end, unregister at the brokers and close. Later sends fail.
@@ -312,11 +313,10 @@ class Producer:
         keys = {(message.topic, message.key) for message in wire_messages if message.key is not None}
         batch = SendMany(
             self._client,
-            lambda parcel: self._send_parcel(parcel, timeout_s),
+            self._batch_sender(_UNCOMPRESSED, timeout_s),
             wire_messages,
             texts,
-            next_ids=_id_maker(self._require_ids()),
-            codec=self._batching.codec,
+            bytes_max=self._batch_bytes_max,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
         with self._in_flight:
@@ -324,7 +324,7 @@ class Producer:
                 await self._accumulator.close_batches(keys)
             with self._sequencer.turn(keys) as turn:
                 await turn.wait_until_ready()
-                return await batch.send(bytes_max=self._batch_bytes_max)
+                return await batch.send()
 
     def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
         """Accept *message*, to be sent a moment later together with others, and return a future of its position.
@@ -508,6 +508,16 @@ class Producer:
     async def _send_parcel(self, parcel: Parcel, timeout_s: float | None) -> Receipt:
         return await self._sender.send(parcel, self._timeout_s if timeout_s is None else timeout_s)
 
+    def _batch_sender(self, packing: Packing, timeout_s: float | None = None) -> BatchSender:
+        """Return a sender that makes ids even when the producer is closed while a batch is in flight."""
+        ids = self._require_ids()
+        return BatchSender(
+            lambda parcel: self._send_parcel(parcel, timeout_s),
+            lambda count: ids.next_many(now_ms(), count),
+            codec=self._batching.codec,
+            packing=packing,
+        )
+
     def _pack(self, message: Message, extra: Mapping[str, str] | None = None) -> Outgoing:
         return pack(message, self._require_ids().next(now_ms()), self._packing, extra)
 
@@ -555,8 +565,8 @@ class Producer:
         if not set(route.masters.values()) <= set(self._client.connected_brokers()):
             await self._client.beat()
 
-    async def _check_transaction(self, address: str, command: Command) -> None:
-        await self._transactions.check(address, command)
+    async def _check_transaction(self, request: ServerRequest) -> None:
+        await self._transactions.check(request)
 
 
 def as_message(
@@ -583,9 +593,6 @@ def as_message(
     return message
 
 
-def _id_maker(ids: UniqueIds) -> Callable[[int], list[str]]:
-    """Return a function that makes the given number of ids, even for a send in flight when the producer is closed."""
-    return lambda count: ids.next_many(now_ms(), count)
-
-
+# `send_many` compresses nothing: the flag of a batch is that of all its messages.
+_UNCOMPRESSED: Final = Packing(compress_over=None)
 _NOT_OPEN: Final = "the producer is not open: use `async with Producer(...) as producer`"

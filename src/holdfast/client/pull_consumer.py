@@ -21,10 +21,11 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
+from holdfast.client.access.credentials_options import CredentialsArguments, credentials_options
 from holdfast.client.cluster.queue_rpc import Start
-from holdfast.client.consume.group_member import GroupMember
+from holdfast.client.consume.group_member import GroupMember, MemberCallbacks
 from holdfast.client.consume.offset_store import OffsetStore
 from holdfast.client.consume.pull_plan import Prefetch, PullLimits
 from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderContext
@@ -39,7 +40,8 @@ from holdfast.client.messages.arguments import (
     check_start,
     check_text,
 )
-from holdfast.client.messages.namespace import with_namespace
+from holdfast.client.options import ClientOptions
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.filter import EVERYTHING, parse_tags
 from holdfast.model.group import Subscription
@@ -65,9 +67,12 @@ class PullConsumer:
         name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
             and every 120 s with an address server.
         unit: The unit, a cluster, whose queues are visible; None for all.
+        tls: Use TLS on every connection; None for plain connections.
+        **access: Who the client is, see `CredentialsArguments`. Without it, the client works only where there is no
+            access control.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one name for each option
         self,
         namesrv: str,
         group: str,
@@ -78,6 +83,8 @@ class PullConsumer:
         prefetch: Prefetch | None = None,
         name_server_refresh_s: float | None = None,
         unit: str | None = None,
+        tls: ClientTls | None = None,
+        **access: Unpack[CredentialsArguments],
     ) -> None:
         check_kind("auto_commit", auto_commit, bool)
         check_kind("prefetch", prefetch, Prefetch, optional=True)
@@ -90,25 +97,24 @@ class PullConsumer:
         self._manual_queues: set[MessageQueue] = set()  # queues from `assign`, as opposed to `subscribe`
         self._assigned_tags: dict[str, Subscription] = {}
         self._committed: dict[MessageQueue, int] = {}  # by `commit`, as opposed to automatically
-        self._member = GroupMember(
+        options = ClientOptions(
             namesrv,
-            group,
             namespace=namespace,
-            is_push=False,
-            is_broadcast=False,
-            start=start,
-            assigned=self._subscribed_queues,
-            on_change=self._change,
-            broker_up=self._recover,
-            route_changed=self._follow_leaders,
             name_server_refresh_s=name_server_refresh_s,
             unit=unit,
+            tls=tls,
+            credentials=credentials_options(**access),
         )
+        callbacks = MemberCallbacks(
+            assigned=self._subscribed_queues,
+            change=self._change,
+            broker_up=self._recover,
+            route_changed=self._follow_leaders,
+        )
+        self._member = GroupMember(options, group, callbacks, is_push=False, start=start)
         self._offset_store = OffsetStore(self._member.rpc, start)
         self._reader_context = ReaderContext(
-            client=self._member.client,
             rpc=self._member.rpc,
-            group=self._member.group,
             subscription=self._subscription,
             limits=self._limits,
             deliver=self._deliver,
@@ -197,7 +203,7 @@ class PullConsumer:
             RouteNotFound: no broker serves the topic.
         """
         check_name("topic", topic)
-        return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
+        return list((await self._member.client.route(self._member.options.wire_name(topic))).readable)
 
     async def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
         """Read exactly *queues*, even if others read them, too. Begin at the committed offset of each, else at `start`.

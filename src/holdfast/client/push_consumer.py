@@ -28,12 +28,13 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
-from holdfast.client.cluster.queue_rpc import TO_DEAD_LETTER, Start
+from holdfast.client.access.credentials_options import CredentialsArguments, credentials_options
+from holdfast.client.cluster.queue_rpc import Start
 from holdfast.client.consume.concurrent_delivery import ConcurrentDelivery
 from holdfast.client.consume.consumer_requests import ConsumerRequests
-from holdfast.client.consume.group_member import GroupMember
+from holdfast.client.consume.group_member import GroupMember, MemberCallbacks
 from holdfast.client.consume.iterator_delivery import IteratorDelivery
 from holdfast.client.consume.listener import Listener, ListenerCall, delay_level_of, log_failure
 from holdfast.client.consume.lock_renewal import LockRenewal, NoLocks
@@ -42,6 +43,7 @@ from holdfast.client.consume.ordered_delivery import OrderedDelivery
 from holdfast.client.consume.pull_plan import Prefetch, PullLimits
 from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderContext
 from holdfast.client.consume.rebalance import AssignmentChange
+from holdfast.client.consume.send_back import TO_DEAD_LETTER, send_back
 from holdfast.client.messages.arguments import (
     check_callable,
     check_count,
@@ -50,7 +52,8 @@ from holdfast.client.messages.arguments import (
     check_name,
     check_seconds,
 )
-from holdfast.client.messages.namespace import with_namespace
+from holdfast.client.options import ClientOptions
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import ReceivedMessage
@@ -85,6 +88,9 @@ class PushConsumer:
         name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
             and every 120 s with an address server.
         unit: The unit, a cluster, whose queues are visible; None for all.
+        tls: Use TLS on every connection; None for plain connections.
+        **access: Who the client is, see `CredentialsArguments`. Without it, the client works only where there is no
+            access control.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -105,6 +111,8 @@ class PushConsumer:
         close_timeout_s: float = 30.0,
         name_server_refresh_s: float | None = None,
         unit: str | None = None,
+        tls: ClientTls | None = None,
+        **access: Unpack[CredentialsArguments],
     ) -> None:
         check_kind("ordered", ordered, bool)
         check_kind("broadcast", broadcast, bool)
@@ -119,21 +127,22 @@ class PushConsumer:
         self._prefetch = prefetch or Prefetch()
         self._retries_max = retries_max
         self._close_timeout_s = close_timeout_s
-        self._member = GroupMember(
+        options = ClientOptions(
             namesrv,
-            group,
             namespace=namespace,
-            is_push=True,
-            is_broadcast=broadcast,
-            start=start,
+            name_server_refresh_s=name_server_refresh_s,
+            unit=unit,
+            tls=tls,
+            credentials=credentials_options(**access),
+        )
+        callbacks = MemberCallbacks(
             assigned=lambda: list(self._readers),
-            on_change=self._change,
+            change=self._change,
             broker_up=self._recover,
             broker_down=self._suspend,
             route_changed=self._follow_leaders,
-            name_server_refresh_s=name_server_refresh_s,
-            unit=unit,
         )
+        self._member = GroupMember(options, group, callbacks, is_push=True, start=start, is_broadcast=broadcast)
         self._locks: LockRenewal | None = None
         if ordered and not broadcast:
             self._locks = LockRenewal(self._member.rpc, self._readers, self._evict)
@@ -141,9 +150,7 @@ class PushConsumer:
         call = None if listener is None else ListenerCall(listener, concurrency)
         self._delivery = self._make_delivery(call, ordered=ordered, concurrency=concurrency, pause_s=pause_s)
         self._reader_context = ReaderContext(
-            client=self._member.client,
             rpc=self._member.rpc,
-            group=self._member.group,
             subscription=self._member.subscription,
             limits=self._limits,
             deliver=self._delivery.deliver,
@@ -264,7 +271,7 @@ class PushConsumer:
             RouteNotFound: no broker serves the topic.
         """
         check_name("topic", topic)
-        return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
+        return list((await self._member.client.route(self._member.options.wire_name(topic))).readable)
 
     # Without a listener.
 
@@ -296,7 +303,7 @@ class PushConsumer:
         check_kind("message", message, ReceivedMessage)
         check_delay_level(delay_level, least=TO_DEAD_LETTER)
         self._member.client.check_process()
-        await self._member.rpc.send_back(message, delay_level, self._retries_max)
+        await send_back(self._member.rpc, message, delay_level, self._retries_max)
         self._iterator_delivery().ack(message)
 
     def _check_open(self) -> None:
@@ -433,7 +440,7 @@ class PushConsumer:
         if self._member.is_broadcast:
             return False
         try:
-            await self._member.rpc.send_back(delivery.message, delay_level, self._retries_max)
+            await send_back(self._member.rpc, delivery.message, delay_level, self._retries_max)
         except HoldfastError as error:
             log.warning("message %s could not be sent back to its broker: %s", delivery.message.message_id, error)
             return False

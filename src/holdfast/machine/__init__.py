@@ -8,11 +8,17 @@ sync the log). Between them runs only pure code: no socket, no clock, no randomn
 The one exception is the disk. A store writes and reads directly through its `holdfast.store.base.disk.Disk`, because an
 append must be complete before the next line runs. Anything that may block for long (a sync, a cold read) is an effect.
 
-    events      Everything that can happen to a role
-    effects     Everything that a role can ask its shell to do
-    machine     The protocol that every role implements
-    pressure    Memory that connections use, and whether it is too much
-    readings    Load of the host: memory, processor, network
-    sample      One exported metric value of a role
-    reads       Isolation of faults between the channels of one turn
+    events            Everything that can happen to a role
+    effects           Everything that a role can ask its shell to do
+    turn              The event at hand: the only way for a component to cause effects
+    request           Requests, answers and refusals, and the type of a handler
+    audit             Audit lines for requests that change something
+    kept_file         A value that a role keeps in one small file
+    security_options  The security settings that every role has
+    component         The protocol by which a role puts its parts together
+    machine           The protocol that every role implements
+    pressure          Memory that connections use, and whether it is too much
+    readings          Load of the host: memory, processor, network
+    sample            One exported metric value of a role
+    reads             Isolation of faults between the channels of one turn
 """

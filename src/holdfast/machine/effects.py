@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -27,6 +28,13 @@ class CloseChannel(msgspec.Struct, frozen=True):
     """Close a channel after everything sent to it has left."""
 
     channel: ChannelId
+
+
+class PauseReading(msgspec.Struct, frozen=True):
+    """Read nothing more from a channel until *until_ms*: its peer has to wait. The later of two pauses counts."""
+
+    channel: ChannelId
+    until_ms: int
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -86,21 +94,42 @@ class WriteFile(msgspec.Struct, frozen=True):
     """Replace a small file durably off the loop (`Disk.replace`), then report `FileWritten(path)`.
 
     Attributes:
-        is_retried: If the disk is full, retry until there is space or until the path is written again. Every failed
-            attempt is a `DiskFault` with `is_full`.
+        is_private: Only the owner may read and write the file.
     """
 
     path: str
     data: bytes
-    is_retried: bool = False
+    is_private: bool = False
+
+
+AuditKind = Literal["change", "login", "refusal"]
+"""What an audit line is about: an administrative change, a failed login, or a refused request."""
+AUDIT_KINDS: Final[tuple[AuditKind, ...]] = get_args(AuditKind)
 
 
 class Log(msgspec.Struct, frozen=True):
-    """Log one event in one line for the operator. Logging is an effect, so that the simulator can show it."""
+    """Log one event in one line for the operator. Logging is an effect, so that the simulator can show it.
+
+    Attributes:
+        audit: The line belongs in the audit file, too; None if it does not.
+    """
 
     level: str
     event: str
     fields: dict[str, object]
+    audit: AuditKind | None = None
 
 
-Effect = SendBytes | CloseChannel | Fault | OpenChannel | SetTimer | SyncLog | SyncFiles | ReadLog | WriteFile | Log
+Effect = (
+    SendBytes
+    | CloseChannel
+    | PauseReading
+    | Fault
+    | OpenChannel
+    | SetTimer
+    | SyncLog
+    | SyncFiles
+    | ReadLog
+    | WriteFile
+    | Log
+)

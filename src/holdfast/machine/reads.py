@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.machine.effects import Effect, Fault
+from holdfast.machine.effects import Fault
 from holdfast.machine.events import FramesReceived
+from holdfast.machine.turn import Turn
 
 
-def handle_isolated(
-    handle_read: Callable[[FramesReceived], list[Effect]], reads: Iterable[FramesReceived]
-) -> list[Effect]:
-    """Return the effects of all *reads*. An exception in one of them becomes a `Fault` of its channel."""
-    effects: list[Effect] = []
+def isolate_reads(turn: Turn, handle_read: Callable[[FramesReceived], None], reads: Iterable[FramesReceived]) -> None:
+    """Handle all *reads*. An exception in one of them becomes a `Fault` of its channel, and drops its other effects."""
     for read in reads:
+        mark = turn.mark()
         try:
-            effects += handle_read(read)
+            handle_read(read)
         except Exception as error:  # noqa: BLE001 - no exception may cost the other channels their answers
-            effects.append(Fault(read.channel, error))
-    return effects
+            turn.discard_effects(mark)
+            turn.cause(Fault(read.channel, error))

@@ -25,5 +25,6 @@ changes the leader; a *forced* move does so although the old leader cannot be re
     route              the brokers and queues of a topic
     leader_planning    plans for which broker leads which logical queue
     deletion           markers of deleted topics
+    access/            users, resources and rules
     dr_switch          the switch that opens a lost site's queues to other units
 """

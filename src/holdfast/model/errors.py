@@ -5,6 +5,8 @@ HoldfastError
     LocalProtocolError      ours: the protocol cannot represent what we were asked to send
     RemoteProtocolError     theirs: the peer's channel is closed
   BrokerRefused           a server understood the request and refused it
+    AccessDenied            the user may not do it, or did not prove its identity
+      LoginFailed             no login at a server; nothing else was sent to it
   RouteNotFound           no broker serves the topic
   RequestTimeout          no answer in time; whether the request was executed is unknown
   ConnectionLost          the channel closed while the request was pending
@@ -57,6 +59,32 @@ class BrokerRefused(HoldfastError):
         self.code = code
         self.remark = remark
         self.address = address
+
+
+class AccessDenied(BrokerRefused):
+    """A server refused a request because of access control. Every other server would refuse it, too: do not retry it.
+
+    The user lacks a permission, is unknown or disabled, or its signature is wrong; `remark` is the server's text.
+    """
+
+    def add_advice(self, advice: str) -> None:
+        """Add what to do to the text of the error."""
+        self.args = (f"{self} ({advice})",)
+
+
+class LoginFailed(AccessDenied):
+    """A client and a server could not prove their identities to each other. No other request was sent.
+
+    The code is the one of a refusal, also if it is the client that refuses the server.
+
+    Attributes:
+        user: The access key.
+    """
+
+    def __init__(self, code: int, remark: str, *, user: str, address: str) -> None:
+        super().__init__(code, remark, address=address)
+        self.args = (f"login of {user!r} at {address} failed: {remark}",)
+        self.user = user
 
 
 class NoLeader(BrokerRefused):
@@ -198,10 +226,10 @@ class PortTaken(HoldfastError):
 
 
 class PeerFailed(HoldfastError):
-    """A server did not answer another server's request.
+    """Another server, or a client, did not answer a request of this server.
 
     Attributes:
-        is_unsent: The request certainly did not reach the server.
+        is_unsent: The request certainly did not reach the peer.
     """
 
     def __init__(self, reason: str, *, is_unsent: bool = False) -> None:

@@ -16,6 +16,8 @@ from typing import Final
 import msgspec
 
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue
+from holdfast.model.queue import LogicalOffset
+from holdfast.model.segment import UNKNOWN_GENERATION
 
 OFFSET_MAX: Final = 2**62
 """Floors above this are refused: offsets are 64-bit numbers, and a gap must fit above."""
@@ -26,17 +28,17 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         offset: No offset at or above it was ever used.
-        generation: The newest known segment's generation; -1 if the queue never had a segment.
+        generation: The newest known segment's generation; unknown if the queue never had a segment.
         brokers: The brokers that held the queue in that generation.
     """
 
-    offset: int = 0
-    generation: int = -1
+    offset: LogicalOffset = LogicalOffset(0)
+    generation: int = UNKNOWN_GENERATION
     brokers: tuple[str, ...] = ()
 
-    def next_start(self, *, is_certain: bool) -> int:
+    def next_start(self, *, is_certain: bool) -> LogicalOffset:
         """Return the start of the next segment; *is_certain* if every broker that held the queue answered."""
-        return self.offset if is_certain else self.offset + FORCED_GAP
+        return self.offset if is_certain else LogicalOffset(self.offset + FORCED_GAP)
 
     def next_generation(self, *, is_certain: bool) -> int:
         """Return the generation of the next segment. A forced one skips a generation, as a forced move does."""
@@ -46,7 +48,7 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
 NO_FLOOR: Final = Floor()
 
 
-def floor_of(queue: LogicalQueue, end: int | None = None) -> Floor:
+def floor_of(queue: LogicalQueue, end: LogicalOffset | None = None) -> Floor:
     """Return the floor of a recorded queue.
 
     Args:
@@ -55,7 +57,7 @@ def floor_of(queue: LogicalQueue, end: int | None = None) -> Floor:
     """
     ends = [segment.static_max for segment in queue.segments if segment.is_decided]
     return Floor(
-        offset=max([0, *ends, *([] if end is None else [end])]),
+        offset=max([LogicalOffset(0), *ends, *([] if end is None else [end])]),
         generation=queue.segments[-1].generation,
         brokers=tuple(sorted({segment.broker for segment in queue.readable})),
     )
@@ -67,5 +69,7 @@ def highest_floor(floors: Iterable[Floor]) -> Floor:
     generation = max((floor.generation for floor in known), default=NO_FLOOR.generation)
     holders = {broker for floor in known if floor.generation == generation for broker in floor.brokers}
     return Floor(
-        offset=max((floor.offset for floor in known), default=0), generation=generation, brokers=tuple(sorted(holders))
+        offset=max((floor.offset for floor in known), default=LogicalOffset(0)),
+        generation=generation,
+        brokers=tuple(sorted(holders)),
     )

@@ -19,7 +19,9 @@ import msgspec
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NO_BROKER, mock_broker
-from holdfast.model.segment import UNKNOWN, UNKNOWN_GENERATION
+from holdfast.model.segment import UNKNOWN_GENERATION
+
+_NO_EPOCH: Final = -1  # before every epoch
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -33,7 +35,7 @@ class Leader(msgspec.Struct, frozen=True):
 
     broker: str
     generation: int = UNKNOWN_GENERATION
-    epoch: int = UNKNOWN
+    epoch: int = _NO_EPOCH
 
     def supersedes(self, other: Leader) -> bool:
         """Return whether this leader replaces the known leader *other*."""

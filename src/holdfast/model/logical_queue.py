@@ -23,7 +23,8 @@ from typing import Final
 import msgspec
 
 from holdfast.model.errors import MappingRefused
-from holdfast.model.segment import UNKNOWN, Segment, Status
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
+from holdfast.model.segment import Segment, Status
 
 FORCED_GAP: Final = 2**40
 """How far above the last known end a forced move opens: more than a fenced leader could still write."""
@@ -33,8 +34,8 @@ class MappingRow(msgspec.Struct, frozen=True, order=True):
     """A row of the table for people: a physical queue and its use. Sorts by broker and physical queue."""
 
     broker: str
-    queue_id: int
-    queue: int
+    queue_id: PhysicalQueueId
+    queue: LogicalQueueId
     label: str
     status: Status
 
@@ -47,7 +48,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         segments: Oldest first; expired ones are listed until they are reused or pruned.
     """
 
-    queue: int
+    queue: LogicalQueueId
     segments: tuple[Segment, ...]
 
     # Its state.
@@ -75,7 +76,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         If no segment is decided, as Java brokers may report it, the newest segment leads.
         """
         for segment in reversed(self.segments):
-            if segment.first >= 0 and not segment.expired:
+            if segment.first is not None and not segment.expired:
                 return segment
         return self.segments[-1]
 
@@ -85,9 +86,9 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self.leader.generation
 
     @property
-    def minimum(self) -> int | None:
+    def minimum(self) -> LogicalOffset | None:
         """The first logical offset of the oldest segment that clients may read; None if none is decided."""
-        return next((segment.first for segment in self.readable if segment.is_decided), None)
+        return next((segment.first for segment in self.readable if segment.first is not None), None)
 
     @property
     def forced_generation(self) -> int:
@@ -107,7 +108,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         """Return the segment of *generation*, or None."""
         return next((segment for segment in self.segments if segment.generation == generation), None)
 
-    def locate(self, offset: int) -> Segment | None:
+    def locate(self, offset: LogicalOffset) -> Segment | None:
         """Return the newest segment that begins at or before *offset*.
 
         An offset older than all segments maps to the oldest: its physical queue then answers with the true bounds,
@@ -116,7 +117,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         """
         oldest = None
         for segment in reversed(self.segments):  # Most readers are near the end.
-            if segment.first >= 0 and not segment.expired:
+            if segment.first is not None and not segment.expired:
                 if segment.first <= offset:
                     return segment
                 oldest = segment
@@ -128,7 +129,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         following = next(newer, None)
         return None if following is None or (must_be_decided and not following.is_decided) else following
 
-    def logical_min(self, minimums: Mapping[int, int] | None = None) -> int | None:
+    def logical_min(self, minimums: Mapping[int, PhysicalOffset] | None = None) -> LogicalOffset | None:
         """Return the start of the newest suffix in which no record is missing.
 
         Holes that never held a record, from other tools or a forced move, do not end the suffix. Neither does a broker
@@ -138,36 +139,19 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             minimums: Generation to the smallest physical offset that still exists; an absent one had no cleanup.
         """
         known = minimums or {}
-        found: int | None = None
+        found: LogicalOffset | None = None
         for segment in reversed(self.segments):
             # An empty segment holds no records that could be missing.
             if segment.is_decided and not (segment.is_empty and (segment.expired or found is not None)):
                 kept = known.get(segment.generation, segment.start)
-                if segment.expired or (found is not None and segment.is_sealed and kept >= segment.end):
+                if segment.expired or (found is not None and segment.end is not None and kept >= segment.end):
                     break
-                found = segment.to_logical_loosely(kept)
+                found = segment.to_logical(segment.clamp(kept))
                 if kept > segment.start:
                     break
             if segment.is_detached:
                 break
         return found
-
-    def count_usable_offsets(self, start: int, end: int) -> int:
-        """Return how many offsets from *start* to *end* can hold a record: not those of gaps and expired segments.
-
-        A segment that was closed by force, with an unknown end, counts as empty.
-        """
-        count = 0
-        for segment in self.readable:
-            following = self.segment_after(segment)
-            if not segment.is_decided:
-                continue
-            last = segment.logical_end
-            if last is None:
-                unknown = end if following is None else following.first
-                last = segment.static_max if segment.forced and following is not None else unknown
-            count += max(0, min(last, end) - max(segment.first, start))
-        return count
 
     def status_of(self, segment: Segment) -> Status:
         """Return the status of *segment*, which must belong to this queue."""
@@ -192,15 +176,74 @@ class LogicalQueue(msgspec.Struct, frozen=True):
     def _span(self, segment: Segment) -> str:
         if segment.expired:
             return "-"
-        if not segment.is_decided:
+        if segment.first is None:
             return "prepared"
         if segment.logical_end is not None:
             return f"{segment.first}-{segment.logical_end - 1}" if segment.logical_end > segment.first else "empty"
         return f"{segment.first}-" if segment == self.leader and not segment.forced else f"{segment.first}-?"
 
+    # Gaps. A forced move leaves offsets without records, and perhaps a segment whose end is unknown.
+
+    def readable_ranges(
+        self, start: LogicalOffset, end: LogicalOffset, *, skips_unknown: bool = False
+    ) -> list[tuple[int, int]]:
+        """Return the parts of the range from *start* to *end* that can hold records.
+
+        No part after a segment of unknown end is returned, because the segment's broker may return with more records.
+        Offsets before the oldest segment are returned: retention removed them, and the reader decides whether that is
+        lost data.
+
+        Args:
+            start: Where the range begins.
+            end: Where it ends.
+            skips_unknown: Assume that such a broker has no more records.
+        """
+        oldest = end if self.minimum is None else min(self.minimum, end)
+        parts: list[tuple[int, int]] = [(start, oldest)] if start < oldest else []
+        for segment in self.readable:
+            if segment.first is not None:
+                if not skips_unknown and self._may_hold_more(segment, start):
+                    break
+                part = max(segment.first, start), min(self._end_within(segment, end), end)
+                if part[0] < part[1]:
+                    parts.append(part)
+        return parts
+
+    def find_unknown_end(self, start: LogicalOffset, end: LogicalOffset) -> Segment | None:
+        """Return the oldest segment of unknown end whose broker may still have records of a range; None if none."""
+        waiting = (segment for segment in self.readable if self._may_hold_more(segment, start))
+        return next((segment for segment in waiting if segment.decided_first < end), None)
+
+    def count_usable_offsets(self, start: LogicalOffset, end: LogicalOffset) -> int:
+        """Return how many offsets from *start* to *end* can hold a record: not those of gaps and expired segments.
+
+        A segment that was closed by force, with an unknown end, counts as empty.
+        """
+        return sum(
+            max(0, min(self._end_within(segment, end), end) - max(segment.first, start))
+            for segment in self.readable
+            if segment.first is not None
+        )
+
+    def _may_hold_more(self, segment: Segment, start: LogicalOffset) -> bool:
+        """Return whether *segment* may hold unknown records from *start* on: a forced move closed it."""
+        following = self.segment_after(segment)
+        if following is None or not segment.forced or segment.logical_end is not None:
+            return False
+        return start < following.decided_first
+
+    def _end_within(self, segment: Segment, end: LogicalOffset) -> LogicalOffset:
+        """Return the logical end of *segment*, or its best estimate for a reader of the offsets up to *end*."""
+        if segment.logical_end is not None:
+            return segment.logical_end
+        following = self.segment_after(segment)
+        if following is None:
+            return end
+        return segment.static_max if segment.forced else following.decided_first
+
     # Moving.
 
-    def prepare(self, broker: str, queue_id: int, *, generation: int | None = None) -> LogicalQueue:
+    def prepare(self, broker: str, queue_id: PhysicalQueueId, *, generation: int | None = None) -> LogicalQueue:
         """Return the queue with its next segment added, which accepts no writes yet.
 
         The physical queue may be an expired one of this logical queue: it is reused from 0, with its old index erased,
@@ -232,7 +275,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             raise self._refuse("open leader", f"is not open on {self.leader.broker}: finish or roll back its last move")
         return LogicalQueue(self.queue, (*self.segments, target))
 
-    def reusable_queue_id(self, broker: str) -> int | None:
+    def reusable_queue_id(self, broker: str) -> PhysicalQueueId | None:
         """Return the oldest expired physical queue on *broker*, or None."""
         expired = (segment for segment in self.segments if segment.expired and segment.broker == broker)
         return next((segment.queue_id for segment in expired), None)
@@ -246,7 +289,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             )
         return self.prepare(broker, queue_id)
 
-    def seal(self, end: int, last_ms: int = UNKNOWN) -> LogicalQueue:
+    def seal(self, end: PhysicalOffset, last_ms: int | None = None) -> LogicalQueue:
         """Return the queue with its leader sealed at the physical offset *end*. Idempotent for the same end."""
         leader = self.leader
         if leader.end == end and leader.is_decided:
@@ -259,7 +302,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             raise self._refuse("ends fit", f"starts at {leader.start} on {leader.broker} and cannot end at {end}")
         return self._with(leader, end=end, last_ms=last_ms)
 
-    def open_next(self, first_ms: int = UNKNOWN) -> LogicalQueue:
+    def open_next(self, first_ms: int | None = None) -> LogicalQueue:
         """Return the queue led by its prepared segment, which begins exactly where the old leader ended."""
         old, prepared = self.leader, self.prepared
         if prepared is None:
@@ -268,7 +311,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             raise self._refuse("seal first", f"is still open on {old.broker}: seal it there before opening elsewhere")
         return self._opened(old, prepared, old.logical_end, first_ms)
 
-    def _opened(self, old: Segment, prepared: Segment, first: int, first_ms: int) -> LogicalQueue:
+    def _opened(self, old: Segment, prepared: Segment, first: LogicalOffset, first_ms: int | None) -> LogicalQueue:
         leader = msgspec.structs.replace(prepared, first=first, first_ms=first_ms)
         kept = (_expire_if_empty(segment) if segment == old else segment for segment in self.segments[:-1])
         return self._without_expired([*kept, leader], {leader.physical_queue})
@@ -282,11 +325,11 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         if not kept:
             raise self._refuse("nothing to roll back to", "has no segment but the prepared one: open it")
         before = LogicalQueue(self.queue, kept)
-        return before._with(leader, end=UNKNOWN, last_ms=UNKNOWN) if leader.is_sealed else before
+        return before._with(leader, end=None, last_ms=None) if leader.is_sealed else before
 
     # Replacing a dead leader.
 
-    def force(self, broker: str, queue_id: int, *, known_end: int | None = None) -> LogicalQueue:
+    def force(self, broker: str, queue_id: PhysicalQueueId, *, known_end: LogicalOffset | None = None) -> LogicalQueue:
         """Return the queue opened elsewhere without its leader, far above every offset that may exist.
 
         A segment that was prepared after a sealed leader may have been opened unnoticed: it is kept with an unknown
@@ -304,16 +347,19 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             prepared = None  # The target is alive and reports that it never opened the segment.
         known = [segment for segment in self.segments if segment.is_decided]
         self._require_free(target, known if prepared is None else [*known, prepared])
-        end = max(old.static_max, 0 if known_end is None else known_end)
+        end = max(old.static_max if old.is_decided else 0, 0 if known_end is None else known_end)
         if old.logical_end is None or prepared is None:
             closed = [msgspec.structs.replace(segment, forced=True) if segment == old else segment for segment in known]
         else:
             maybe_opened = msgspec.structs.replace(prepared, first=old.logical_end, forced=True)
             closed = [*(_expire_if_empty(segment) if segment == old else segment for segment in known), maybe_opened]
-        leader = Segment(generation=self.forced_generation, broker=broker, queue_id=queue_id, first=end + FORCED_GAP)
+        first = LogicalOffset(end + FORCED_GAP)
+        leader = Segment(generation=self.forced_generation, broker=broker, queue_id=queue_id, first=first)
         return self._without_expired([*closed, leader], {segment.physical_queue for segment in (*closed[-1:], leader)})
 
-    def fix_end(self, end: int, *, generation: int | None = None, last_ms: int = UNKNOWN) -> LogicalQueue:
+    def fix_end(
+        self, end: PhysicalOffset, *, generation: int | None = None, last_ms: int | None = None
+    ) -> LogicalQueue:
         """Return the queue with the physical end of a closed segment, as its broker reported after it returned.
 
         Args:
@@ -331,25 +377,25 @@ class LogicalQueue(msgspec.Struct, frozen=True):
                 "ends stay", f"ended at {segment.end} on {segment.broker}, recorded before; {end} comes too late"
             )
         following = self.segment_after(segment)
-        limit = None if following is None else segment.to_physical(following.first)
+        limit = None if following is None else segment.to_physical(following.decided_first)
         if end < segment.start or (limit is not None and end > limit):
             raise self._refuse(
                 "ends fit", f"has {segment.start} to {limit} in queue {segment.queue_id} of {segment.broker}, not {end}"
             )
         return self._with(segment, end=end, last_ms=last_ms, forced=True)
 
-    def shorten(self, end: int, *, generation: int) -> LogicalQueue:
+    def shorten(self, end: PhysicalOffset, *, generation: int) -> LogicalQueue:
         """Return the queue with its newest segment, or one before a gap, shortened to the physical offset *end*.
 
         Only the broker of that segment may do this, and only if no other server knows of the end.
         """
         segment, following = self.find(generation), next((s for s in self.segments if s.generation > generation), None)
         is_free = segment is not None and (segment.forced or following is None or not following.is_decided)
-        if segment is None or not is_free or not segment.start <= end < segment.end:
+        if segment is None or not is_free or segment.end is None or not segment.start <= end < segment.end:
             raise self._refuse("ends fit", f"has no end in generation {generation} that could be shortened to {end}")
-        return self._with(segment, end=end, last_ms=segment.last_ms if end > segment.start else UNKNOWN)
+        return self._with(segment, end=end, last_ms=segment.last_ms if end > segment.start else None)
 
-    def abandon(self, *, generation: int | None = None, known_end: int | None = None) -> LogicalQueue:
+    def abandon(self, *, generation: int | None = None, known_end: LogicalOffset | None = None) -> LogicalQueue:
         """Return the queue whose readers no longer wait for a dead broker: the segment ends at its known end.
 
         Args:
@@ -383,21 +429,22 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             elif (
                 own is not None
                 and own.physical_queue == segment.physical_queue
-                and segment.is_sealed
+                and segment.end is not None
                 and not own.is_sealed
             ):
                 merged = merged.fix_end(segment.end, generation=own.generation, last_ms=segment.last_ms)
         return merged
 
     def _is_in_gap(self, segment: Segment) -> bool:
+        first = segment.decided_first
         older = [other for other in self.readable if other.is_decided and other.generation < segment.generation]
         newer = [other for other in self.readable if other.is_decided and other.generation > segment.generation]
-        begins = not older or (older[-1].forced and older[-1].first < segment.first)
-        return begins and bool(newer) and max(segment.static_max, segment.first + 1) <= newer[0].first
+        begins = not older or (older[-1].forced and older[-1].decided_first < first)
+        return begins and bool(newer) and max(segment.static_max, first + 1) <= newer[0].decided_first
 
     # Cleanup.
 
-    def expire(self, generation: int, queue_id: int) -> LogicalQueue:
+    def expire(self, generation: int, queue_id: PhysicalQueueId) -> LogicalQueue:
         """Return the queue with a segment marked as expired: clients no longer read it."""
         segment = self.find(generation)
         if segment is None or segment.queue_id != queue_id:
@@ -438,7 +485,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return LogicalQueue(self.queue, tuple(kept))
 
     def _without_expired(
-        self, segments: Iterable[Segment], physical_queues: Collection[tuple[str, int]]
+        self, segments: Iterable[Segment], physical_queues: Collection[tuple[str, PhysicalQueueId]]
     ) -> LogicalQueue:
         """Return the queue of *segments*, without the expired ones in *physical_queues*.
 
@@ -457,7 +504,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             is_lost = is_lost and not segment.shows_offsets
         return LogicalQueue(self.queue, tuple(kept))
 
-    def _require_free(self, physical_queue: tuple[str, int], segments: Collection[Segment]) -> None:
+    def _require_free(self, physical_queue: tuple[str, PhysicalQueueId], segments: Collection[Segment]) -> None:
         if any(segment.physical_queue == physical_queue and not segment.expired for segment in segments):
             raise self._refuse(
                 "one queue, one segment",
@@ -473,9 +520,10 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return MappingRefused(rule, f"logical queue {self.queue} {text}")
 
 
-def new_logical_queue(queue: int, broker: str, queue_id: int, *, start: int = 0) -> LogicalQueue:
+def new_logical_queue(queue: LogicalQueueId, broker: str, queue_id: PhysicalQueueId, *, start: int = 0) -> LogicalQueue:
     """Return a logical queue with one segment: new, or an existing physical queue, whose offsets stay the same."""
-    segment = Segment(generation=0, broker=broker, queue_id=queue_id, first=start, start=start)
+    first, physical = LogicalOffset(start), PhysicalOffset(start)
+    segment = Segment(generation=0, broker=broker, queue_id=queue_id, first=first, start=physical)
     return LogicalQueue(queue, (segment,))
 
 

@@ -19,13 +19,13 @@ import msgspec
 from holdfast.model.errors import MappingRefused
 from holdfast.model.floor import OFFSET_MAX, Floor, highest_floor
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, MappingRow, new_logical_queue
+from holdfast.model.queue import PhysicalQueueId
 from holdfast.model.scope import require_in_scope
-from holdfast.model.segment import UNKNOWN, UNKNOWN_GENERATION, Segment, Status
+from holdfast.model.segment import UNKNOWN_GENERATION, Segment, Status
 
 __all__ = [
     "FORCED_GAP",
     "QUEUES_MAX",
-    "UNKNOWN",
     "UNKNOWN_GENERATION",
     "LogicalQueue",
     "MappingRow",
@@ -82,7 +82,7 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_queues(self, *queues: LogicalQueue, epoch: int | None = None) -> TopicMapping:
         """Return the record with *queues* added or replaced."""
-        changed = {**self.queues, **{queue.queue: queue for queue in queues}}
+        changed: dict[int, LogicalQueue] = {**self.queues, **{queue.queue: queue for queue in queues}}
         return msgspec.structs.replace(self, queues=changed, epoch=self.epoch if epoch is None else epoch)
 
     def without_queues(self, *numbers: int) -> TopicMapping:
@@ -109,12 +109,12 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         The move may have been rolled back since the tool read the record, and the update must not revive it.
         """
         queues = {
-            number: LogicalQueue(number, tuple(segment for segment in queue.segments if segment.is_decided))
+            number: LogicalQueue(queue.queue, tuple(segment for segment in queue.segments if segment.is_decided))
             for number, queue in self.queues.items()
         }
         return msgspec.structs.replace(self, queues={number: kept for number, kept in queues.items() if kept.segments})
 
-    def used_queue_ids(self, broker: str) -> set[int]:
+    def used_queue_ids(self, broker: str) -> set[PhysicalQueueId]:
         """Return the physical queues of *broker* in this record, including expired ones."""
         segments = (segment for queue in self.queues.values() for segment in queue.segments)
         return {segment.queue_id for segment in segments if segment.broker == broker}
@@ -190,7 +190,7 @@ def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | Non
     for number, floor in mapping.floors.items():
         if not (0 <= number < mapping.total and 0 <= floor.offset <= OFFSET_MAX):
             raise MappingRefused("floors", f"{mapping.topic} cannot have a logical queue {number} up to {floor.offset}")
-    physical_queues: dict[tuple[str, int], int] = {}
+    physical_queues: dict[tuple[str, PhysicalQueueId], int] = {}
     for number, queue in mapping.queues.items():
         if number != queue.queue or not 0 <= number < mapping.total:
             raise MappingRefused(
@@ -233,7 +233,7 @@ def _check_numbers(queue: LogicalQueue, segment: Segment) -> None:
         raise _fault(queue, "no negative numbers", f"has a negative number in its segment on {segment.broker}")
     if not segment.broker:
         raise _fault(queue, "segments have brokers", "has a segment on a broker without a name")
-    if segment.end != UNKNOWN and segment.end < segment.start:
+    if segment.end is not None and segment.end < segment.start:
         raise _fault(queue, "ends fit", f"ends at {segment.end} before it starts at {segment.start}")
     if not segment.is_decided and (segment.expired or segment.forced or segment.is_sealed):
         raise _fault(queue, "decided before closed", f"is closed on {segment.broker}, where it never began")
@@ -247,7 +247,7 @@ def _check_neighbours(queue: LogicalQueue, older: Segment, newer: Segment) -> No
 
 
 def _check_physical_queues(queue: LogicalQueue) -> None:
-    by_physical_queue: dict[tuple[str, int], Segment] = {}
+    by_physical_queue: dict[tuple[str, PhysicalQueueId], Segment] = {}
     for segment in queue.segments:
         earlier = by_physical_queue.get(segment.physical_queue)
         # An expired physical queue may be prepared again: its old segment is dropped only when the new one opens.
@@ -257,19 +257,20 @@ def _check_physical_queues(queue: LogicalQueue) -> None:
 
 
 def _check_offsets(queue: LogicalQueue, older: Segment, newer: Segment, *, exact: bool) -> None:
-    if older.first >= newer.first or older.static_max > newer.first:
+    first = newer.decided_first
+    if older.decided_first >= first or older.static_max > first:
         raise _fault(
             queue,
             "offsets rise",
-            f"reaches {older.static_max} on {older.broker} and continues at {newer.first} on {newer.broker}",
+            f"reaches {older.static_max} on {older.broker} and continues at {first} on {newer.broker}",
         )
     if older.logical_end is None:
         if exact and not (older.forced or older.expired):
             raise _fault(queue, "only the newest open", f"is open on {older.broker}, and on {newer.broker} too")
         return
-    if older.logical_end != newer.first and not (older.forced or newer.is_detached):
+    if older.logical_end != first and not (older.forced or newer.is_detached):
         raise _fault(
-            queue, "contiguous offsets", f"ends at {older.logical_end} on {older.broker} and continues at {newer.first}"
+            queue, "contiguous offsets", f"ends at {older.logical_end} on {older.broker} and continues at {first}"
         )
 
 
@@ -277,7 +278,7 @@ def _fault(queue: LogicalQueue, rule: str, text: str) -> MappingRefused:
     return MappingRefused(rule, f"logical queue {queue.queue} {text}: read the mapping from the leader, or repair it")
 
 
-def _describe_shared(topic: str, physical_queue: tuple[str, int], one: int, other: int) -> str:
+def _describe_shared(topic: str, physical_queue: tuple[str, PhysicalQueueId], one: int, other: int) -> str:
     where = f"queue {physical_queue[1]} of {physical_queue[0]}"
     return f"{where} is in logical queues {one} and {other} of {topic}: move one of them away"
 
@@ -437,7 +438,7 @@ def _classify_claim(
 
 def _find_shared_queues(topic: str, queues: Mapping[int, LogicalQueue]) -> list[str]:
     faults = []
-    physical_queues: dict[tuple[str, int], int] = {}
+    physical_queues: dict[tuple[str, PhysicalQueueId], int] = {}
     for number, queue in queues.items():
         for physical_queue in sorted({segment.physical_queue for segment in queue.segments}):
             if physical_queue in physical_queues:

@@ -3,8 +3,7 @@
     logical     first ............ last        last is exclusive, and None while it is unknown
     physical    start ............ end         delta = first - start
 
-Unknown values are -1, as on the wire. Arithmetic uses only `last` and the two conversions, and none of them lets a -1
-through.
+Unknown values are None; the codecs convert them from -1 and back.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.model.errors import MappingRefused
-
-UNKNOWN = -1
-"""An offset or a time that is not decided or not recorded."""
+from holdfast.model.queue import LogicalOffset, PhysicalOffset, PhysicalQueueId
 
 UNKNOWN_GENERATION = -1
-"""The generation of a segment that a broker reported without a history, as Java brokers do."""
+"""The generation of a segment that a broker reported without a history, as Java brokers do. Older than all others."""
 
 
 class Status(StrEnum):
@@ -37,11 +34,11 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         generation: The segment's ordinal number. Rises from segment to segment, not always by one.
         broker: The name of the broker that holds it.
         queue_id: The physical queue there.
-        first: Its first logical offset; -1 while undecided: then it is prepared, and accepts no writes.
+        first: Its first logical offset; None while undecided: then it is prepared, and accepts no writes.
         start: Its first physical offset.
-        end: Its physical end, exclusive; -1 while it is open, or if the end was not recorded.
-        first_ms: When its first record was stored; -1 if unknown.
-        last_ms: No record in it was stored later; -1 if unknown.
+        end: Its physical end, exclusive; None while it is open, or if the end was not recorded.
+        first_ms: When its first record was stored; None if unknown.
+        last_ms: No record in it was stored later; None if unknown.
         expired: All its records are gone; the physical queue can be reused.
         forced: The next segment was opened without this broker: a gap follows, and the end may be unknown.
         is_detached: The records right before it are gone with their segment; older segments are unreachable.
@@ -49,12 +46,12 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
     generation: int
     broker: str
-    queue_id: int
-    first: int = UNKNOWN
-    start: int = 0
-    end: int = UNKNOWN
-    first_ms: int = UNKNOWN
-    last_ms: int = UNKNOWN
+    queue_id: PhysicalQueueId
+    first: LogicalOffset | None = None
+    start: PhysicalOffset = PhysicalOffset(0)
+    end: PhysicalOffset | None = None
+    first_ms: int | None = None
+    last_ms: int | None = None
     expired: bool = False
     forced: bool = False
     is_detached: bool = msgspec.field(default=False, name="cut")  # as `--json` prints it
@@ -62,12 +59,12 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_decided(self) -> bool:
         """Whether its start in the logical queue is known."""
-        return self.first >= 0
+        return self.first is not None
 
     @property
     def is_sealed(self) -> bool:
         """Whether its exact end is recorded."""
-        return self.end >= 0
+        return self.end is not None
 
     @property
     def is_open(self) -> bool:
@@ -85,56 +82,67 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         return not self.expired or self.forced or not self.is_empty
 
     @property
-    def physical_queue(self) -> tuple[str, int]:
+    def physical_queue(self) -> tuple[str, PhysicalQueueId]:
         """The broker and its physical queue."""
         return self.broker, self.queue_id
 
     @property
-    def delta(self) -> int:
-        """The number that a client adds to the physical offset of a record. Raises an error while undecided."""
-        return self._decided_first() - self.start
-
-    @property
-    def logical_end(self) -> int | None:
-        """Its logical end, exclusive; None while it is open or undecided, or if the end was not recorded."""
-        return self.first + self.end - self.start if self.is_decided and self.is_sealed else None
-
-    @property
-    def static_max(self) -> int:
-        """The logical end as upstream computes it: the first offset if the end was not recorded."""
-        return self.first + self.end - self.start if self.end >= self.start else self.first
-
-    def contains(self, logical: int) -> bool:
-        """Return whether *logical* lies inside; an open or unrecorded end includes everything from the first on."""
-        return self.is_decided and self.first <= logical and (self.logical_end is None or logical < self.logical_end)
-
-    def to_logical(self, physical: int) -> int:
-        """Return the logical offset of *physical*; an offset before the start counts as the start.
-
-        Raises:
-            MappingRefused: the segment's first logical offset is undecided.
-        """
-        return self._decided_first() + max(physical - self.start, 0)
-
-    def to_logical_loosely(self, physical: int) -> int:
-        """Return the logical offset of *physical*, clamped to the segment; -1 while undecided, as upstream answers."""
-        if not self.is_decided:
-            return UNKNOWN
-        clamped = min(physical, self.end) if self.end >= self.start else physical
-        return self.to_logical(clamped)
-
-    def to_physical(self, logical: int) -> int:
-        """Return the physical offset of *logical*, which may lie outside: the physical queue checks that.
-
-        Raises:
-            MappingRefused: the segment's first logical offset is undecided.
-        """
-        return logical - self._decided_first() + self.start
-
-    def _decided_first(self) -> int:
-        if not self.is_decided:
+    def decided_first(self) -> LogicalOffset:
+        """Its first logical offset. Raises an error while undecided."""
+        if self.first is None:
             raise MappingRefused(
                 "undecided",
                 f"queue {self.queue_id} on {self.broker} is prepared but not open: finish the move or roll it back",
             )
         return self.first
+
+    @property
+    def delta(self) -> int:
+        """The number that a client adds to the physical offset of a record. Raises an error while undecided."""
+        return self.decided_first - self.start
+
+    @property
+    def recorded_count(self) -> int | None:
+        """How many offsets it has; None if its end is not recorded."""
+        return None if self.end is None else self.end - self.start
+
+    @property
+    def logical_end(self) -> LogicalOffset | None:
+        """Its logical end, exclusive; None while it is open or undecided, or if the end was not recorded."""
+        if self.first is None or self.end is None:
+            return None
+        return LogicalOffset(self.first + self.end - self.start)
+
+    @property
+    def static_max(self) -> LogicalOffset:
+        """The logical end as upstream computes it: the first offset if the end was not recorded.
+
+        Raises:
+            MappingRefused: the segment's first logical offset is undecided.
+        """
+        return LogicalOffset(self.decided_first + max(self.recorded_count or 0, 0))
+
+    def contains(self, logical: LogicalOffset) -> bool:
+        """Return whether *logical* lies inside; an open or unrecorded end includes everything from the first on."""
+        end = self.logical_end
+        return self.first is not None and self.first <= logical and (end is None or logical < end)
+
+    def clamp(self, physical: PhysicalOffset) -> PhysicalOffset:
+        """Return *physical*, or the recorded end if that is lower."""
+        return physical if self.end is None or physical < self.end else self.end
+
+    def to_logical(self, physical: PhysicalOffset) -> LogicalOffset:
+        """Return the logical offset of *physical*; an offset before the start counts as the start.
+
+        Raises:
+            MappingRefused: the segment's first logical offset is undecided.
+        """
+        return LogicalOffset(self.decided_first + max(physical - self.start, 0))
+
+    def to_physical(self, logical: LogicalOffset) -> PhysicalOffset:
+        """Return the physical offset of *logical*, which may lie outside: the physical queue checks that.
+
+        Raises:
+            MappingRefused: the segment's first logical offset is undecided.
+        """
+        return PhysicalOffset(logical - self.decided_first + self.start)

@@ -6,8 +6,10 @@ The JSON names are upstream's, because the same value is stored in `topics.json`
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntFlag
 from functools import lru_cache
+from typing import Final, Literal
 
 import msgspec
 
@@ -39,6 +41,10 @@ NOT_SENDABLE_TOPICS = frozenset(
         FORWARD_TOPIC,
     }
 )
+MIXED_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC}
+)
+"""Where the broker keeps messages of all topics."""
 SYSTEM_PREFIX = "rmq_sys_"
 
 QUEUE_TYPE = "queue.type"
@@ -47,6 +53,9 @@ SIMPLE_QUEUE = "SimpleCQ"
 """One index entry per message: the default."""
 BATCH_QUEUE = "BatchCQ"
 """One index entry per record, which may hold a batch."""
+IndexName = Literal["simple", "batch"]
+QUEUE_TYPES: Final[dict[IndexName, str]] = {"simple": SIMPLE_QUEUE, "batch": BATCH_QUEUE}
+"""The kinds of index by the name that users give, the default first. The store lists them in its `index_kinds`."""
 
 LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 TOPIC_LENGTH_MAX = 127
@@ -89,9 +98,24 @@ class TopicConfig(
     attributes: dict[str, str] = {}
 
     @property
-    def has_batch_index(self) -> bool:
-        """Whether its queues have one index entry per record instead of one per message."""
-        return self.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
+    def queue_type(self) -> str:
+        """The kind of index of its queues."""
+        return find_queue_type(self.attributes)
+
+    @property
+    def accepts_batches(self) -> bool:
+        """Whether a record of its queues may hold a batch."""
+        return self.queue_type == BATCH_QUEUE
+
+
+def find_queue_type(attributes: Mapping[str, str]) -> str:
+    """Return the kind of index that a topic's attributes select."""
+    return attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
+
+
+def find_index_name(queue_type: str) -> IndexName:
+    """Return the name that users give to a kind of index; the default's if there is no such kind."""
+    return next((name for name, each in QUEUE_TYPES.items() if each == queue_type), "simple")
 
 
 def retry_topic(group: str) -> str:

@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from holdfast.machine.security_options import SecurityOptions
 
-class NameServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+
+class NameServerOptions(SecurityOptions, frozen=True, kw_only=True):
     """Settings of one name server. Times are milliseconds, sizes bytes."""
 
     listen: str = "127.0.0.1:9876"

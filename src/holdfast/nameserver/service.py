@@ -6,22 +6,25 @@ import asyncio
 import random
 from collections.abc import Iterator
 
+from holdfast.access.limits import LimitedRole
+from holdfast.access.scrape_guard import ScrapeGuard
 from holdfast.machine.effects import Log
 from holdfast.machine.readings import Readings
 from holdfast.machine.sample import Sample
-from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
-from holdfast.nameserver.config.kv_config import FILE
 from holdfast.nameserver.core import NameServer
-from holdfast.nameserver.metrics import name_server_samples
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
-from holdfast.runtime.address import is_loopback, split_address
+from holdfast.runtime.access.acl_folder import open_acl_folder
+from holdfast.runtime.access.audit_file import AuditFile
+from holdfast.runtime.access.role_secrets_reader import read_metrics_token, read_role_secrets
+from holdfast.runtime.address import check_listening, split_address
 from holdfast.runtime.budget import MemoryBudget
+from holdfast.runtime.channel import FrameLimits
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.runtime.readings import INTERVAL_S, SystemReadings
 from holdfast.runtime.server import MachineServer
+from holdfast.runtime.tls import RoleTls
 
 
 class NameServerService:
@@ -46,6 +49,8 @@ class NameServerService:
         self._machine: NameServer | None = None
         self._server: MachineServer | None = None
         self._metrics: MetricsServer | None = None
+        self._limited: LimitedRole | None = None
+        self._audit: AuditFile | None = None
         self._is_ready = False
         self.address = options.listen
 
@@ -53,32 +58,50 @@ class NameServerService:
         """Restore the files and listen.
 
         Raises:
-            ConfigError: an address or the KV file cannot be used.
+            ConfigError: an address, a secret or a file cannot be used, or the network could reach an unprotected role.
             PortTaken: another process listens on that port.
             StoreError: the data folder cannot be used, perhaps because another name server uses it.
         """
         host, port = split_address(self._options.listen)
-        kv_content = static_content = lease_content = None
+        options = self._options
+        warning = check_listening(
+            host, has_auth=options.auth, has_tls=options.tls != "disabled", is_insecure=options.insecure
+        )
+        tls = RoleTls(self._options, self._emit)
+        secrets, acl_folder = read_role_secrets(options), open_acl_folder(options.acl_file)
+        token = read_metrics_token(options)
+        emit = self._emit
+        if options.audit_file is not None:
+            self._audit = AuditFile(options.audit_file, "namesrv", emit)
+            emit = self._audit.emit
         if self._disk is not None:
             self._disk.lock()
-            kv_content, static_content, lease_content = map(self._disk.read_file, (FILE, STATIC_FILE, LEASES_FILE))
-        self._machine = NameServer(
-            self._options,
+        self._machine = machine = NameServer(
+            options,
             random.Random(),
-            kv_content=kv_content,
-            static_content=static_content,
-            lease_content=lease_content,
+            disk=self._disk,
             readings=self._readings,
+            secrets=secrets,
+            acl_folder=acl_folder,
         )
         budget = MemoryBudget(self._options.memory_limit, self._emit)
-        self._server = MachineServer(self._machine, emit=self._emit, disk=self._disk, budget=budget)
+        if LimitedRole.is_needed(options):
+            self._limited = LimitedRole(machine, options, machine.sessions)
+        self._server = MachineServer(
+            self._limited or machine,
+            emit=emit,
+            disk=self._disk,
+            budget=budget,
+            tls=tls,
+            frame_limits=FrameLimits(options.request_size_max, options.header_size_max),
+        )
         port = await self._server.listen(host, port)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self._options.metrics_listen is not None:
-            self._metrics = MetricsServer(self._samples, lambda: None)
+            guard = ScrapeGuard(machine.authority, machine.door.audited, token, is_required=options.auth)
+            self._metrics = MetricsServer(self._samples, lambda: None, tls, guard, emit)
             self._metrics.start(*split_address(self._options.metrics_listen))
-        if not is_loopback(host):
-            warning = "listening beyond loopback without access control: anyone who reaches this port can change routes"
+        if warning is not None:
             self._emit(Log("warning", warning, {"listen": self.address}))
         self._update_readings()
         self._server.start()
@@ -95,6 +118,8 @@ class NameServerService:
             await self._server.stop()
         if self._disk is not None:
             self._disk.unlock()
+        if self._audit is not None:
+            self._audit.close()
         if self._is_ready:
             self._emit(Log("info", "name server stopped", {"listen": self.address}))
 
@@ -106,4 +131,8 @@ class NameServerService:
 
     def _samples(self) -> Iterator[Sample]:
         assert self._machine is not None
-        return name_server_samples(self._machine)
+        assert self._server is not None
+        yield from self._machine.metrics()
+        yield from self._server.samples()
+        if self._limited is not None:
+            yield from self._limited.samples()

@@ -3,6 +3,7 @@
 A *channel* is one TCP connection. A *role* is a broker, a name server or another pure machine; it handles events and
 returns effects, which the shell performs.
 
+    access/            how a client or a server proves its identity on the connections that it dials
     address            addresses as people write them: parsing, and errors about ports in use
     own_host           the address under which other machines reach this one
     extras             install instructions for optional packages
@@ -13,6 +14,8 @@ returns effects, which the shell performs.
     budget             the memory limit for all connections of a server
     channel            one TCP connection that carries frames
     stream             one TCP connection that carries raw bytes
+    tls                TLS contexts, rebuilt when their files change
+    accept             accepted connections that may begin with TLS
     pool               outgoing connections: requests, answers, redialling
     posix_disk         a folder of a real file system as a `Disk`
     folder_lock        locks that keep a folder to one process

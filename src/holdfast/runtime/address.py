@@ -30,6 +30,29 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def check_listening(host: str, *, has_auth: bool, has_tls: bool, is_insecure: bool) -> str | None:
+    """Return a warning about who can reach a role that listens on *host*, or None if there is none to give.
+
+    Raises:
+        ConfigError: everybody on the network could do everything, and the operator has not asked for that.
+    """
+    if is_loopback(host):
+        return None
+    if not has_auth and not is_insecure:
+        raise ConfigError(
+            f"refused to listen on {host}, beyond loopback, without access control: anyone who reaches this port could"
+            " read and change everything. Switch access control on (--auth --cluster-secret FILE), listen on 127.0.0.1,"
+            " or give --insecure if nothing but trusted machines can reach this network"
+        )
+    if not has_auth:
+        return "listening beyond loopback without access control: anyone who reaches this port can read and write"
+    if not has_tls:
+        return (
+            "listening beyond loopback without TLS: anyone who sees the traffic can read it, and replay signed requests"
+        )
+    return None
+
+
 def to_listen_error(host: str, port: int, error: OSError, *, option: str) -> ConfigError | PortTaken:
     """Return the error for the operator after listening on *host*:*port*, which *option* sets, failed."""
     if error.errno == errno.EADDRINUSE:

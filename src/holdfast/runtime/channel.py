@@ -27,7 +27,7 @@ from holdfast.machine.effects import Piece
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.runtime.budget import UNMETERED_MAX, MemoryBudget
-from holdfast.wire.frames.frame import Frame, peek_frame_size, split_frames
+from holdfast.wire.frames.frame import FRAME_SIZE_MAX, Frame, peek_frame_size, split_frames
 
 RECEIVE_BUFFER_SIZE: Final = 1024 * 1024
 # An owner that keeps reads must release them above this, so that a normal read always fits.
@@ -37,6 +37,7 @@ _LARGE_FRAME_SIZE: Final = 256 * 1024
 WRITE_BACKLOG_MAX: Final = 4 * 1024 * 1024
 # Pieces that are smaller than this on average are cheaper to join than to write as a list.
 _PIECE_SIZE_MIN: Final = 16 * 1024
+_TLS_WRITE_SIZE: Final = 64 * 1024
 
 
 class ReceiveBuffer:
@@ -51,6 +52,26 @@ class ReceiveBuffer:
     def __init__(self) -> None:
         self.memory = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self.used = 0
+
+
+class FrameLimits:
+    """The largest frames that connections may receive.
+
+    Attributes:
+        frame_size_max: Of a whole frame.
+        header_size_max: Of its header.
+        refused: How many connections were closed because of a frame that was too large or malformed.
+    """
+
+    __slots__ = ("frame_size_max", "header_size_max", "refused")
+
+    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = FRAME_SIZE_MAX) -> None:
+        self.frame_size_max = frame_size_max
+        self.header_size_max = header_size_max
+        self.refused = 0
+
+
+_LARGEST: Final = FrameLimits()
 
 
 class _ThreadBuffer(threading.local):
@@ -85,6 +106,37 @@ class ChannelOwner(Protocol):
         ...
 
 
+class _TlsTransport:
+    """Writes to a TLS transport in parts, so that it counts what the peer has not read.
+
+    The transport encrypts each write and passes it on to that of the socket. It counts only what that one refused: a
+    write of many megabytes would be held in memory, but neither metered nor limited.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._write = transport.write
+        self.abort = transport.abort
+        self.close = transport.close
+        self.get_extra_info = transport.get_extra_info
+        self.get_write_buffer_size = transport.get_write_buffer_size
+        self.is_closing = transport.is_closing
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+        self.set_write_buffer_limits = transport.set_write_buffer_limits
+
+    def write(self, data: Piece) -> None:
+        if len(data) <= _TLS_WRITE_SIZE:
+            self._write(data)
+            return
+        view = memoryview(data)
+        for at in range(0, len(view), _TLS_WRITE_SIZE):
+            self._write(view[at : at + _TLS_WRITE_SIZE])
+
+    def writelines(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self.write(piece)
+
+
 class Channel(asyncio.BufferedProtocol):
     """A connection that carries frames."""
 
@@ -93,6 +145,8 @@ class Channel(asyncio.BufferedProtocol):
         "_buffer",
         "_filled",
         "_is_backlogged",
+        "_is_paused",
+        "_limits",
         "_owner",
         "_receive_buffer",
         "_transport",
@@ -104,12 +158,18 @@ class Channel(asyncio.BufferedProtocol):
     )
 
     def __init__(
-        self, owner: ChannelOwner, budget: MemoryBudget | None = None, receive_buffer: ReceiveBuffer | None = None
+        self,
+        owner: ChannelOwner,
+        budget: MemoryBudget | None = None,
+        receive_buffer: ReceiveBuffer | None = None,
+        limits: FrameLimits = _LARGEST,
     ) -> None:
         self._owner = owner
+        self._limits = limits
         self._receive_buffer = receive_buffer or _this_thread.receive_buffer
         self._budget = budget  # servers have one; a client chose its peers
         self._is_backlogged = False  # whether the peer has many unread answers
+        self._is_paused = False  # whether the owner wants nothing more from the peer for now
         self._unfinished: bytes | bytearray = (
             b""  # of an unfinished frame; for a large one a buffer that is not full yet
         )
@@ -125,6 +185,8 @@ class Channel(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Configure the socket and notify the owner."""
         self._transport = cast("asyncio.Transport", transport)
+        if transport.get_extra_info("sslcontext") is not None:
+            self._transport = cast("asyncio.Transport", _TlsTransport(self._transport))
         self._transport.set_write_buffer_limits(high=WRITE_BACKLOG_MAX if self._budget is None else UNMETERED_MAX)
         plain_socket = transport.get_extra_info("socket")
         if plain_socket is not None and plain_socket.family in {socket.AF_INET, socket.AF_INET6}:
@@ -132,7 +194,7 @@ class Channel(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError, AttributeError):  # some systems do not have or allow it
                 # Large answers on a machine whose default is bbr leave up to twice as fast (docs/performance.md).
                 plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-        self.peer = _peer_text(transport.get_extra_info("peername"))
+        self.peer = peer_text(transport.get_extra_info("peername"))
         self._owner.channel_opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
@@ -159,9 +221,13 @@ class Channel(asyncio.BufferedProtocol):
         self.idle_ticks = 0
         before = self._filled
         size = before + nbytes
+        limits = self._limits
         try:
-            frames, consumed = split_frames(self._buffer, size)
+            frames, consumed = split_frames(
+                self._buffer, size, frame_size_max=limits.frame_size_max, header_size_max=limits.header_size_max
+            )
         except RemoteProtocolError as error:
+            limits.refused += 1
             self.abort(str(error))
             return
         if before or consumed != size:  # Most reads consist of complete frames.
@@ -207,7 +273,23 @@ class Channel(asyncio.BufferedProtocol):
         """Resume reading: the peer has caught up."""
         self._is_backlogged = False
         self._meter()
+        self._resume_transport()
+
+    def pause_reading(self) -> None:
+        """Read nothing more until `resume_reading`."""
+        self._is_paused = True
         if self._transport is not None:
+            with contextlib.suppress(RuntimeError):  # already closing
+                self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """End the pause of `pause_reading`."""
+        self._is_paused = False
+        self._resume_transport()
+        self._meter()  # It pauses again while the peer has too many unread answers.
+
+    def _resume_transport(self) -> None:
+        if self._transport is not None and not self._is_paused:
             with contextlib.suppress(RuntimeError):  # already closing
                 self._transport.resume_reading()
 
@@ -273,7 +355,8 @@ class Channel(asyncio.BufferedProtocol):
 ChannelFactory = Callable[[], Channel]
 
 
-def _peer_text(peername: object) -> str:
+def peer_text(peername: object) -> str:
+    """Return the address of a peer, as lists and log lines show it."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         host, port = peername[:2]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

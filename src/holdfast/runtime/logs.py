@@ -29,6 +29,7 @@ WINDOW_S: Final = 10.0
 LINES_MAX: Final = 50  # per event and window
 TEXT_SIZE_MAX: Final = 1000
 _EVENTS_MAX: Final = 1000
+_TRACEBACK: Final = "exception"  # the only field that is kept whole, and takes more than one line
 
 Emit = Callable[[Log], None]
 
@@ -59,7 +60,7 @@ def start_logging(
     ).bind(**(bound_fields or {}))
 
     def write(effect: Log) -> None:
-        fields = {name: _shorten(value) for name, value in effect.fields.items()}
+        fields = {name: value if name == _TRACEBACK else _tidy(value) for name, value in effect.fields.items()}
         logger.bind(**fields).log(LEVELS.get(effect.level, 20), effect.event)
 
     emit = _Throttle(write, clock).emit
@@ -87,10 +88,17 @@ def _shorten_time(_logger: object, _method: str, event: structlog.typing.EventDi
     return event
 
 
-def _shorten(value: object) -> object:
-    if isinstance(value, str) and len(value) > TEXT_SIZE_MAX and "\n" not in value:  # A traceback is kept whole.
-        return f"{value[:TEXT_SIZE_MAX]}... ({len(value)} characters)"
-    return value
+def _tidy(value: object) -> object:
+    """Cut a long text, and escape what a terminal would obey: texts may come from a peer."""
+    if not isinstance(value, str):
+        return value
+    if len(value) > TEXT_SIZE_MAX:
+        value = f"{value[:TEXT_SIZE_MAX]}... ({len(value)} characters)"
+    return value if value.isprintable() else "".join(map(_escape, value))
+
+
+def _escape(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 class _Throttle:
@@ -129,6 +137,5 @@ class _LibraryHandler(logging.Handler):
         level = "error" if record.levelno >= 40 else "warning" if record.levelno >= 30 else "info"
         fields: dict[str, object] = {"logger": record.name}
         if record.exc_info and record.exc_info[1] is not None:
-            # The traceback of an unexpected error is the only field that takes more than one line.
-            fields["exception"] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
+            fields[_TRACEBACK] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
         self._emit(Log(level, record.getMessage(), fields))

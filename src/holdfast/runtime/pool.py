@@ -26,9 +26,13 @@ from typing import Final
 import msgspec
 
 from holdfast.machine.effects import Piece
+from holdfast.model.access.credentials import Credentials
 from holdfast.model.errors import ConnectionLost, ForkedClient, RemoteProtocolError, RequestTimeout
+from holdfast.runtime.access.authentication import Authenticator, authenticate
 from holdfast.runtime.channel import Channel
 from holdfast.runtime.fork import register_after_fork
+from holdfast.runtime.tls import WatchedContext, describe_tls_error
+from holdfast.wire.access.signature import sign
 from holdfast.wire.frames.command import ONE_WAY, RESPONSE, Command, decode_command, encode_command
 from holdfast.wire.frames.frame import JSON, Frame
 from holdfast.wire.requests.exchange import Exchange
@@ -53,12 +57,12 @@ OnRequest = Callable[["Connection", Command], None]
 OnChange = Callable[["Connection"], None]
 
 
-def redial_pause_s(failures: int, chance: Random) -> float:
+def redial_pause_s(failures: int, rng: Random) -> float:
     """Return the pause before the next dial, after *failures* dials failed in a row.
 
     It includes jitter, so that the clients of a restarted server do not all dial at the same moment.
     """
-    return float(min(REDIAL_S * 2 ** min(failures, 10), REDIAL_S_MAX)) * chance.uniform(0.7, 1.0)
+    return float(min(REDIAL_S * 2 ** min(failures, 10), REDIAL_S_MAX)) * rng.uniform(0.7, 1.0)
 
 
 def is_caller_cancelled() -> bool:
@@ -74,10 +78,18 @@ class _CommandWaiter(msgspec.Struct, frozen=True, gc=False):
 
 
 class Connection:
-    """One outgoing connection. Created by `ConnectionPool.connect`."""
+    """One outgoing connection. Created by `ConnectionPool.connect`.
 
-    def __init__(self, address: str, *, on_request: OnRequest, on_close: OnChange) -> None:
+    Attributes:
+        signer: The credentials that sign every request; None if requests are not signed.
+        is_offered: Whether callers can use the connection. Until then, its owner is not notified of anything: a peer
+            that has not proven its identity cannot request anything.
+    """
+
+    def __init__(self, address: str, *, on_request: OnRequest, on_close: OnChange, is_offered: bool = True) -> None:
         self.address = address
+        self.signer: Credentials | None = None
+        self.is_offered = is_offered
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._on_request = on_request
@@ -111,21 +123,28 @@ class Connection:
         """Whether the peer does not keep up: await `wait_until_writable` before writing more."""
         return self._is_paused or len(self._exchange) >= IN_FLIGHT_MAX
 
-    async def dial(self) -> None:
+    async def dial(self, tls: WatchedContext | None = None, certified_name: str | None = None) -> None:
         """Connect.
 
+        Args:
+            tls: Use TLS.
+            certified_name: The host that the certificate must name, if it is not the host of the address.
+
         Raises:
-            ConnectionLost: no server listens there, or it did not accept in time.
+            ConnectionLost: no server listens there, it did not accept in time, or its certificate is not trusted.
         """
         host, _, port = self.address.rpartition(":")
+        host = host.strip("[]")
+        context = None if tls is None else tls.refresh()
+        name = None if context is None else certified_name or host
         channel = _DialedChannel(self)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await self._loop.create_connection(lambda: channel, host.strip("[]"), int(port))
+                await self._loop.create_connection(lambda: channel, host, int(port), ssl=context, server_hostname=name)
         except TimeoutError:
             raise ConnectionLost(f"no connection to {self.address} within {CONNECT_TIMEOUT_S:g} s") from None
         except (OSError, ValueError) as error:
-            raise ConnectionLost(f"cannot connect to {self.address}: {error}") from error
+            raise ConnectionLost(f"cannot connect to {self.address}: {describe_tls_error(error)}") from error
 
     # Requests and answers.
 
@@ -177,7 +196,7 @@ class Connection:
         """Send *command* and return the future of its answer. See `begin`; this sets the command's opaque."""
         command.opaque, answer = self.begin(timeout_s)
         try:
-            self.write(encode_command(command))
+            self.write(self._encode(command))
         except BaseException:
             # A request that was never sent must not time out: the healthy peer would be considered dead.
             self.forget(command.opaque)
@@ -194,7 +213,14 @@ class Connection:
             raise ConnectionLost(f"the connection to {self.address} is closed; the request was not sent")
         command.opaque = self._exchange.next_opaque()
         command.flag |= ONE_WAY
-        self.write(encode_command(command))
+        self.write(self._encode(command))
+
+    def _encode(self, command: Command) -> bytes:
+        """Return the frame of a request, signed if requests to this server are."""
+        if self.signer is None:
+            return encode_command(command)
+        fields = sign(command.fields, command.body, self.signer)
+        return encode_command(msgspec.structs.replace(command, fields=fields))
 
     def answer(self, command: Command) -> None:
         """Answer a request of the peer; ignored if the connection is closed."""
@@ -218,6 +244,11 @@ class Connection:
         done, _ = await asyncio.wait({self.closed}, timeout=_CLOSE_TIMEOUT_S)
         if not done:
             channel.abort(reason)
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+        if self._channel is not None:
+            self._channel.abort(reason)
 
     def disown(self) -> None:
         """Release the connection in a forked child, without affecting the parent's."""
@@ -273,7 +304,8 @@ class Connection:
         """
         command = decode_command(frame)
         if not command.is_response:
-            self._on_request(self, command)
+            if self.is_offered:
+                self._on_request(self, command)
             return
         waiter = self._exchange.finish(command.opaque)
         if isinstance(waiter, _CommandWaiter):
@@ -299,7 +331,8 @@ class Connection:
         self.set_paused(is_paused=False)
         if not self.closed.done():
             self.closed.set_result(None)
-        self._on_close(self)
+        if self.is_offered:
+            self._on_close(self)
 
     def set_paused(self, *, is_paused: bool) -> None:
         """Record whether the peer has stopped reading what we write."""
@@ -376,7 +409,13 @@ class ConnectionPool:
         on_open: Called when a connection is open, before anything else is sent on it.
         on_close: Called when a connection is lost.
         is_wanted: Whether a connection shall stay open: once requested, it is redialled until it is open.
-        chance: The source of jitter, which spreads the dials of many clients.
+        authenticator: Proves our identity on each new connection before callers get it; None for no access control.
+        rng: The source of jitter, which spreads the dials of many clients.
+        tls: Use TLS on every connection.
+
+    Attributes:
+        tls: The context for TLS; None for plain connections.
+        certified_names: For addresses that a host name was resolved to: the name, which certificates contain.
     """
 
     def __init__(
@@ -386,13 +425,18 @@ class ConnectionPool:
         on_open: OnChange | None = None,
         on_close: OnChange | None = None,
         is_wanted: Callable[[str], bool] = lambda _: False,
-        chance: Random | None = None,
+        authenticator: Authenticator | None = None,
+        rng: Random | None = None,
+        tls: WatchedContext | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_open = on_open
         self._on_close = on_close
         self._is_wanted = is_wanted
-        self._chance = chance or Random()
+        self._authenticator = authenticator
+        self._rng = rng or Random()
+        self.tls = tls
+        self.certified_names: dict[str, str] = {}
         self._connections: dict[str, Connection] = {}
         self._dialing: dict[str, asyncio.Task[Connection]] = {}
         self._redials: dict[str, asyncio.TimerHandle] = {}
@@ -444,6 +488,7 @@ class ConnectionPool:
 
         Raises:
             ConnectionLost: the dial failed, or the pool is closed.
+            LoginFailed: the server refused our login, or did not prove its identity.
             ForkedClient: this process is a fork of the one that opened the pool.
         """
         connection = self.find(address)
@@ -499,8 +544,17 @@ class ConnectionPool:
         return dialing
 
     async def _dial(self, address: str) -> Connection:
-        connection = Connection(address, on_request=self._on_request, on_close=self._handle_closed)
-        await connection.dial()
+        if self._authenticator is not None:
+            self._authenticator.check(address)
+        connection = Connection(
+            address,
+            on_request=self._on_request,
+            on_close=self._handle_closed,
+            is_offered=self._authenticator is None,
+        )
+        await connection.dial(self.tls, self.certified_names.get(address))
+        await authenticate(connection, self._authenticator)
+        connection.is_offered = True
         self._connections[address] = connection
         if self._on_open is not None:
             self._on_open(connection)
@@ -531,7 +585,7 @@ class ConnectionPool:
             return
         failures = self._failures.get(address, 0)
         self._failures[address] = failures + 1
-        pause_s = redial_pause_s(failures, self._chance)
+        pause_s = redial_pause_s(failures, self._rng)
         self._redials[address] = asyncio.get_running_loop().call_later(pause_s, self._dial_again, address)
 
     def _dial_again(self, address: str) -> None:

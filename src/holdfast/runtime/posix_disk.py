@@ -36,6 +36,8 @@ _ZEROS = bytes(1 << 20)
 _FORBIDDEN_PARTS = frozenset({".", ".."})
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_OTHERS = 0o077
+"""The permissions of everybody but the owner."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -68,6 +70,17 @@ def _reports_sync_errors(release: str) -> bool:
 
 _fallocate = find_function("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 _syncfs = find_function("syncfs", ctypes.c_int) if _reports_sync_errors(os.uname().release) else None
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read, also while it is new."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)  # An earlier draft may have been left with other permissions.
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class _Folders:
@@ -371,13 +384,19 @@ class PosixDisk:
             return None
 
     @_convert_os_errors
-    def replace(self, path: str, data: bytes) -> None:
+    def is_private(self, path: str) -> bool:
+        """Return whether only the owner may read and write the file."""
+        return not os.stat(self._full_path(path)).st_mode & _OTHERS  # noqa: PTH116
+
+    @_convert_os_errors
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Durably store *data* under *path*, atomically."""
         full_path = Path(self._full_path(path))
         full_path.parent.mkdir(parents=True, exist_ok=True)
         temporary = full_path.with_name(full_path.name + ".tmp")
         try:
-            with temporary.open("wb") as stream:
+            opener = _open_private if is_private else None
+            with open(temporary, "wb", opener=opener) as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -17,18 +17,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from holdfast.machine import effects, events
 from holdfast.machine.machine import Machine
+from holdfast.machine.sample import Sample
 from holdfast.model.errors import DiskFailed, DiskFull
+from holdfast.runtime.accept import Acceptor
 from holdfast.runtime.address import to_listen_error
 from holdfast.runtime.budget import MemoryBudget
-from holdfast.runtime.channel import KEPT_SIZE_MAX, Channel, ReceiveBuffer
+from holdfast.runtime.channel import KEPT_SIZE_MAX, Channel, FrameLimits, ReceiveBuffer
 from holdfast.runtime.log_sync import LogSyncer
 from holdfast.runtime.stream import StreamChannel
+from holdfast.runtime.tls import RoleTls, WatchedContext, describe_tls_error
 from holdfast.store.base.disk import Disk
 from holdfast.wire.frames.frame import Frame
 
@@ -37,7 +40,6 @@ CONNECT_TIMEOUT_S: Final = 3.0
 IDLE_TICK_S: Final = 30.0
 IDLE_TICKS_MAX: Final = 4
 FAULT_PAUSE_MS: Final = 10_000
-_RETRY_S: Final = 1.0
 Emit = Callable[[effects.Log], None]
 
 
@@ -55,6 +57,8 @@ class MachineServer:
         disk: The target of `WriteFile`; None if the role stores nothing.
         budget: The memory limit for all connections; None for no limit.
         grace_period_s: How long an orderly stop continues to serve, so that peers can move to other servers first.
+        tls: How to use TLS; None for plain connections only.
+        frame_limits: The largest frames of accepted connections.
     """
 
     def __init__(
@@ -65,31 +69,40 @@ class MachineServer:
         disk: Disk | None = None,
         budget: MemoryBudget | None = None,
         grace_period_s: float = 0,
+        tls: RoleTls | None = None,
+        frame_limits: FrameLimits | None = None,
     ) -> None:
         self._machine = machine
+        self._frame_limits = frame_limits or FrameLimits()
         self._emit = emit
         self._disk = disk
         self._budget = budget
         self._grace_period_s = grace_period_s
+        self._outgoing_tls: WatchedContext | None = None
+        self._acceptor: Acceptor | None = None
+        if tls is not None:
+            self._outgoing_tls = tls.outgoing
+            self._acceptor = None if tls.certificate is None else Acceptor(tls, tls.certificate, emit)
         self._loop = asyncio.get_running_loop()
         self._receive_buffer = ReceiveBuffer()
         self._reads: list[events.FramesReceived] = []  # in this turn
         self._channels: dict[int, Channel] = {}
         self._dialed: dict[Channel, effects.OpenChannel] = {}
         self._channel_count = 0
+        self._pauses: dict[Channel, asyncio.TimerHandle] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="disk")
         # A single thread, so that the later of two writes of a file wins.
         self._file_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
-        self._newest_writes: dict[str, effects.WriteFile] = {}  # By path; there are about ten.
         self._syncer = LogSyncer(self._loop, self._log_synced, self._disk_failed)
         self._turn_ms = 0
         self._is_stopped = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._perform: dict[type, Callable[[Any], None]] = {
             effects.CloseChannel: self._close_channel,
+            effects.PauseReading: self._pause_reading,
             effects.Fault: self._report_fault,
             effects.OpenChannel: self._open_channel,
             effects.SetTimer: self._set_timer,
@@ -114,8 +127,13 @@ class MachineServer:
         def make_stream() -> Channel:
             return StreamChannel(self, self._budget, self._receive_buffer, stream_purpose)
 
-        make = make_stream if stream_purpose else self._make_channel
+        def make_channel() -> Channel:
+            return Channel(self, self._budget, self._receive_buffer, self._frame_limits)
+
+        make = make_stream if stream_purpose else make_channel
         try:
+            if self._acceptor is not None:
+                return await self._acceptor.listen(host, port, make)
             server = await self._loop.create_server(make, host, port, backlog=1024)
         except OSError as error:
             raise to_listen_error(host, port, error, option="listen") from error
@@ -131,6 +149,8 @@ class MachineServer:
         """Stop in order: accept no connections, let the machine finish, complete pending work, then close all."""
         for server in self._servers:
             server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         if self._grace_period_s and self._channels:
             self.feed(events.Leaving(now_ms()))
             await asyncio.sleep(self._grace_period_s)
@@ -139,7 +159,8 @@ class MachineServer:
             if timer is not None:
                 timer.cancel()
         await self._loop.run_in_executor(None, self._syncer.close)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:  # The end of a write may begin another one.
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         self._is_stopped = True
         for channel in list(self._channels.values()):
             channel.close("the server is stopping")
@@ -153,10 +174,15 @@ class MachineServer:
             self._end_turn()
         self._perform_all(self._machine.handle(event))
 
-    # Events of channels.
+    def samples(self) -> Iterator[Sample]:
+        """Yield the metrics of the sockets."""
+        about = "connections that were closed because of a frame that was too large or malformed"
+        yield Sample("frames_refused", "counter", about, self._frame_limits.refused)
+        yield Sample("connections_paused", "gauge", "connections that are not read for now", len(self._pauses))
+        if self._acceptor is not None:
+            yield from self._acceptor.samples()
 
-    def _make_channel(self) -> Channel:
-        return Channel(self, self._budget, self._receive_buffer)
+    # Events of channels.
 
     def channel_opened(self, channel: Channel) -> None:
         """Assign a number to a new connection and notify the machine."""
@@ -203,6 +229,8 @@ class MachineServer:
         """Remove a connection and notify the machine."""
         if channel.closing_reason:
             self._emit(effects.Log("info", "channel closed", {"peer": channel.peer, "reason": reason}))
+        if (pause := self._pauses.pop(channel, None)) is not None:
+            pause.cancel()
         if self._channels.pop(channel.channel_id, None) is not None and not self._is_stopped:
             self.feed(events.ChannelClosed(channel.channel_id, now_ms()))
 
@@ -230,6 +258,24 @@ class MachineServer:
         if channel is not None:
             channel.close("the role closed it")
 
+    def _pause_reading(self, effect: effects.PauseReading) -> None:
+        channel = self._channels.get(effect.channel)
+        if channel is None:
+            return
+        end = self._loop.time() + (effect.until_ms - now_ms()) / 1000
+        pause = self._pauses.get(channel)
+        if pause is None:
+            channel.pause_reading()
+        elif pause.when() < end:
+            pause.cancel()
+        else:
+            return
+        self._pauses[channel] = self._loop.call_at(end, self._resume_reading, channel)
+
+    def _resume_reading(self, channel: Channel) -> None:
+        del self._pauses[channel]
+        channel.resume_reading()
+
     def _report_fault(self, effect: effects.Fault) -> None:
         channel = self._channels.get(effect.channel)
         peer = "a closed channel" if channel is None else channel.peer
@@ -242,14 +288,17 @@ class MachineServer:
 
     async def _connect(self, dialed: effects.OpenChannel) -> None:
         host, _, port = dialed.address.rpartition(":")
-        channel = StreamChannel(self, self._budget, self._receive_buffer) if dialed.is_stream else self._make_channel()
+        host = host.strip("[]")
+        context = None if self._outgoing_tls is None else self._outgoing_tls.refresh()
+        name = None if context is None else host
+        channel = (StreamChannel if dialed.is_stream else Channel)(self, self._budget, self._receive_buffer)
         self._dialed[channel] = dialed
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await self._loop.create_connection(lambda: channel, host.strip("[]"), int(port))
+                await self._loop.create_connection(lambda: channel, host, int(port), ssl=context, server_hostname=name)
         except (OSError, ValueError, TimeoutError) as error:
             self._dialed.pop(channel, None)
-            reason = str(error) or "no answer in time"
+            reason = describe_tls_error(error) if str(error) else "no answer in time"
             self.feed(events.ChannelFailed(dialed.address, reason, now_ms(), dialed.purpose))
 
     def _set_timer(self, effect: effects.SetTimer) -> None:
@@ -299,24 +348,15 @@ class MachineServer:
     def _write_file(self, effect: effects.WriteFile) -> None:
         disk = self._disk
         assert disk is not None, "a role that writes files must have a disk"
-        self._newest_writes[effect.path] = effect
 
         def write() -> events.Event:
             try:
-                disk.replace(effect.path, effect.data)
+                disk.replace(effect.path, effect.data, is_private=effect.is_private)
             except DiskFailed as error:
-                is_full = isinstance(error, DiskFull)
-                if is_full and effect.is_retried:
-                    self._loop.call_soon_threadsafe(self._loop.call_later, _RETRY_S, self._retry_file, effect)
-                return events.DiskFault(str(error), now_ms(), path=effect.path, is_full=is_full)
+                return events.DiskFault(str(error), now_ms(), path=effect.path, is_full=isinstance(error, DiskFull))
             return events.FileWritten(effect.path, now_ms())
 
         self._run_in_thread(write, self._file_writer)
-
-    def _retry_file(self, effect: effects.WriteFile) -> None:
-        """Retry a file write that failed for lack of space, unless a newer version has been written since."""
-        if self._newest_writes.get(effect.path) is effect and not self._is_stopped:
-            self._write_file(effect)
 
     def _run_in_thread(self, job: Callable[[], events.Event], threads: ThreadPoolExecutor | None = None) -> None:
         """Run *job* in a disk thread, or in one of *threads*, and pass the resulting event to the machine."""

@@ -9,6 +9,7 @@ the system.
     world/     the virtual clock, network, disks and processes, and the plan of a run
     checkers/  the promises that must hold in every run
     actors/    the simulated clients: producers, consumers, operators and tools
+    access     the secrets and users of a run with access control
     site       the brokers that share static topics, and the checkers of their logical queues
     cluster    all processes of one run: name servers, brokers and clients, with the checkers
     nemesis    the faults: kills, power cuts, partitions, disk errors, clock jumps

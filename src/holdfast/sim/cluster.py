@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.access.role_secrets import RoleSecrets
 from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.dr_switch import DrSwitch
 from holdfast.model.queue import MessageQueue
 from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
-from holdfast.nameserver.config.kv_config import FILE
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
 from holdfast.nameserver.routes.static_topics import name_of
+from holdfast.sim.access import CREDENTIALS, role_secrets, save_users
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.actors.consumer import Consumer
 from holdfast.sim.actors.forcer import ForcedMover
@@ -75,7 +75,7 @@ class SimCluster:
         self.on_move_ordered: Callable[[str, str], None] = lambda _source, _target: None
         names = [f"maker-{number}" for number in range(plan.producers)]
         self.workload = Workload(
-            world.chance("orders"),
+            world.rng("orders"),
             producers=names,
             message_count=plan.messages,
             storm_ms=plan.storm_ms,
@@ -166,7 +166,7 @@ class SimCluster:
 
     def find_switches(self) -> dict[str, DrSwitch]:
         """Return each name server's record of the open units."""
-        return {name: server.unit_requests.switch for name, server in self._name_servers_up().items()}
+        return {name: server.open_units.switch for name, server in self._name_servers_up().items()}
 
     def has_claimed(self, claimant: str, leader: str) -> bool:
         """Return whether a name server has confirmed to *claimant* the lease of a queue that *leader* still leads."""
@@ -208,9 +208,16 @@ class SimCluster:
         host: str | None = None,
     ) -> Node:
         host = host or self._next_host()
-        environment = HostEnvironment(name=name, host=host, chance=self.world.chance(name), disk=disk)
+        environment = HostEnvironment(name=name, host=host, rng=self.world.rng(name), disk=disk)
         addresses = () if port is None else (f"{host}:{port}",)
-        return Node(self.world, self.network, environment, build_machine, addresses=addresses)
+
+        def build(environment: HostEnvironment, now_ms: int) -> BuiltMachine:
+            built = build_machine(environment, now_ms)
+            if self.plan.auth and isinstance(built.machine, SimClient):
+                built.machine.credentials = CREDENTIALS
+            return built
+
+        return Node(self.world, self.network, environment, build, addresses=addresses)
 
     def _next_host(self) -> str:
         self._host_count += 1
@@ -219,23 +226,15 @@ class SimCluster:
     # Roles.
 
     def _name_server(self, name: str) -> Node:
-        options = NameServerOptions(data="kv", broker_timeout_ms=BROKER_TIMEOUT_MS, scan_interval_ms=2_000)
+        options = NameServerOptions(
+            data="kv", broker_timeout_ms=BROKER_TIMEOUT_MS, scan_interval_ms=2_000, auth=self.plan.auth
+        )
 
         def build(environment: HostEnvironment, _now_ms: int) -> BuiltMachine:
-            assert environment.disk is not None
-            kv_content, static_content, lease_content = map(
-                environment.disk.read_file, (FILE, STATIC_FILE, LEASES_FILE)
-            )
-            machine = NameServer(
-                options,
-                environment.chance,
-                kv_content=kv_content,
-                static_content=static_content,
-                lease_content=lease_content,
-            )
-            return BuiltMachine(machine)
+            secrets = self._role_secrets(environment)
+            return BuiltMachine(NameServer(options, environment.rng, disk=environment.disk, secrets=secrets))
 
-        disk = SimDisk()
+        disk = self._new_disk()
         disk.replace(LEASES_FILE, b"{}")  # An existing file: no lease of an earlier process can be in force.
         return self._node(name, build, disk=disk, port=_NAMESRV_PORT)
 
@@ -259,12 +258,13 @@ class SimCluster:
         def build(environment: HostEnvironment, now_ms: int) -> BuiltMachine:
             assert environment.disk is not None
             store = MessageStore.open(environment.disk, store_options, now_ms)
+            secrets = self._role_secrets(environment)
             components = self.components[name] = Components(
-                options, store, environment.disk, environment.chance, now_ms
+                options, store, environment.disk, environment.rng, now_ms, secrets=secrets
             )
             return BuiltMachine(Broker(options, store, components), store.close, store.written)
 
-        node = self._node(name, build, disk=SimDisk(), port=BROKER_PORT, host=host)
+        node = self._node(name, build, disk=self._new_disk(), port=BROKER_PORT, host=host)
         node.on_power_lost = self._on_power_lost
         node.on_ended = self._on_ended
         site.brokers.append(node)
@@ -292,7 +292,17 @@ class SimCluster:
             offset_save_interval_ms=2_000,
             auto_force=plan.leases_enabled,
             lease_ms=_LEASE_MS,
+            auth=plan.auth,
         )
+
+    def _role_secrets(self, environment: HostEnvironment) -> RoleSecrets | None:
+        return role_secrets(environment.rng) if self.plan.auth else None
+
+    def _new_disk(self) -> SimDisk:
+        disk = SimDisk()
+        if self.plan.auth:
+            save_users(disk)
+        return disk
 
     def _on_power_lost(self, node: Node) -> None:
         """Forgive the records that a power loss may take: none that was acknowledged after a sync."""
@@ -323,7 +333,7 @@ class SimCluster:
                 Producer(
                     name,
                     self.namesrv_text,
-                    environment.chance,
+                    environment.rng,
                     workload=self.workload,
                     ledger=self.ledger,
                     key_queues=self.key_queues,
@@ -344,7 +354,7 @@ class SimCluster:
                 Consumer(
                     name,
                     self.namesrv_text,
-                    environment.chance,
+                    environment.rng,
                     group=group,
                     topic=GROUP_TOPICS[group],
                     is_ordered=group == ORDERED_GROUP,
@@ -364,7 +374,7 @@ class SimCluster:
                 ResetConsumer(
                     name,
                     self.namesrv_text,
-                    environment.chance,
+                    environment.rng,
                     topics=self.plan.static,
                     reset_checker=self.sites[0].reset_checker,
                 )
@@ -381,7 +391,7 @@ class SimCluster:
                 Operator(
                     name,
                     self.namesrv_text,
-                    environment.chance,
+                    environment.rng,
                     addresses=site.addresses,
                     tasks=OperatorTasks(
                         self.plan.static,
@@ -404,7 +414,7 @@ class SimCluster:
                 Switcher(
                     name,
                     self.namesrv_text,
-                    environment.chance,
+                    environment.rng,
                     addresses=self.addresses,
                     switch_state=self.switch_state,
                     is_over=lambda: self.are_moves_over,
@@ -422,7 +432,7 @@ class SimCluster:
         return ForcedMover(
             name,
             self.namesrv_text,
-            self.world.chance(name),
+            self.world.rng(name),
             addresses=self.site_of(victim).addresses,
             topics=self.plan.static,
             unit=self.site_of(victim).unit,

@@ -43,7 +43,7 @@ class Nemesis:
         self.counts: Counter[str] = Counter()
         self._cluster = cluster
         self._world = cluster.world
-        self._chance = cluster.world.chance("nemesis")
+        self._rng = cluster.world.rng("nemesis")
         self._is_over = False
         self._faults: dict[str, Callable[[], str | None]] = {
             "kill": self._kill,
@@ -97,13 +97,13 @@ class Nemesis:
         return sum(mover.opened_count for mover in self._forced_movers)
 
     def _schedule_next(self) -> None:
-        pause_ms = self._chance.randrange(2 * self._cluster.plan.fault_pause_ms)
+        pause_ms = self._rng.randrange(2 * self._cluster.plan.fault_pause_ms)
         self._world.schedule(self._inject, delay_ms=pause_ms)
 
     def _inject(self) -> None:
         if self._is_over:
             return
-        kind = self._chance.choice(self._cluster.plan.faults)
+        kind = self._rng.choice(self._cluster.plan.faults)
         description = self._faults[kind]()
         if description is not None:
             self.counts[kind] += 1
@@ -117,7 +117,7 @@ class Nemesis:
             if not self._is_over:
                 action()
 
-        self._world.schedule(act, delay_ms=self._chance.randint(*span_ms))
+        self._world.schedule(act, delay_ms=self._rng.randint(*span_ms))
 
     def _restart(self, node: Node) -> None:
         """Start a process after a random time, or at once after the storm. Retry until its disk permits it."""
@@ -126,23 +126,23 @@ class Nemesis:
             if not node.start():
                 self._restart(node)
 
-        self._world.schedule(start, delay_ms=_SOON_MS if self._is_over else self._chance.randint(*_RESTART_MS))
+        self._world.schedule(start, delay_ms=_SOON_MS if self._is_over else self._rng.randint(*_RESTART_MS))
 
     # Processes and hosts.
 
     def _kill(self) -> str | None:
-        return self._end_process(self._chance.choice(self._cluster.brokers))
+        return self._end_process(self._rng.choice(self._cluster.brokers))
 
     def _name_server(self) -> str | None:
-        return self._end_process(self._chance.choice(self._cluster.name_servers))
+        return self._end_process(self._rng.choice(self._cluster.name_servers))
 
     def _client(self) -> str | None:
-        return self._end_process(self._chance.choice(self._cluster.clients))
+        return self._end_process(self._rng.choice(self._cluster.clients))
 
     def _end_process(self, node: Node) -> str | None:
         if not node.is_up:
             return None
-        if node in self._cluster.brokers or self._chance.random() < 0.5:
+        if node in self._cluster.brokers or self._rng.random() < 0.5:
             node.kill()
         else:
             node.power_off()
@@ -150,7 +150,7 @@ class Nemesis:
         return node.name
 
     def _power(self) -> str | None:
-        node = self._chance.choice(self._cluster.brokers)
+        node = self._rng.choice(self._cluster.brokers)
         was_up = node.is_up
         node.power_off()
         if was_up:
@@ -158,7 +158,7 @@ class Nemesis:
         return node.name
 
     def _stop(self) -> str | None:
-        node = self._chance.choice(self._cluster.servers)
+        node = self._rng.choice(self._cluster.servers)
         if not node.is_up:
             return None
         node.stop(lambda: self._restart(node))
@@ -166,7 +166,7 @@ class Nemesis:
 
     def _relapse(self) -> str | None:
         """Slow a broker's disk and kill the broker, then cut its power soon after it is back."""
-        node = self._chance.choice(self._cluster.brokers)
+        node = self._rng.choice(self._cluster.brokers)
         if not node.is_up:
             return None
         node.environment.disk_latency = DiskLatency((2_000, 6_000), (0, 100))
@@ -205,8 +205,8 @@ class Nemesis:
             return
         self._ambush_count -= 1
         nodes = {node.name: node for node in self._cluster.brokers}
-        node = nodes[self._chance.choice((source, target))]
-        fault = self._chance.choice(("kill", "kill", "power", "stop", "cut", "break", "slow", "name server"))
+        node = nodes[self._rng.choice((source, target))]
+        fault = self._rng.choice(("kill", "kill", "power", "stop", "cut", "break", "slow", "name server"))
 
         def act() -> None:
             self._world.trace.note("nemesis", "ambush", f"{fault} {node.name} in the move {source} to {target}")
@@ -246,7 +246,7 @@ class Nemesis:
             nodes[source].power_off()
             self._schedule(_REPLACED_MS, nodes[source].start)
         elif candidates and not any(node.is_start_blocked for node in nodes.values()):
-            self._force_moves(nodes[source], self._chance.choice(candidates))
+            self._force_moves(nodes[source], self._rng.choice(candidates))
         self._world.trace.note("nemesis", "lost grant", f"{source} has granted to {target}")
 
     def _force(self) -> str | None:
@@ -269,17 +269,17 @@ class Nemesis:
 
     def _choose_forced_pair(self) -> tuple[Node, Node] | None:
         """Return a broker to declare dead and the broker to replace it; None if one is already declared dead."""
-        site = self._chance.choice(self._cluster.sites) if len(self._cluster.sites) > 1 else self._cluster.sites[0]
+        site = self._rng.choice(self._cluster.sites) if len(self._cluster.sites) > 1 else self._cluster.sites[0]
         up = [node for node in site.brokers if node.is_up]
         if len(up) < 2 or any(node.is_start_blocked for node in self._cluster.brokers):
             return None
-        victim, target = self._chance.sample(up, 2)
+        victim, target = self._rng.sample(up, 2)
         return victim, target
 
     def _force_moves(self, victim: Node, target: Node) -> None:
         cluster = self._cluster
         victim.is_start_blocked = True
-        victim.kill() if self._chance.random() < 0.5 else victim.power_off()
+        victim.kill() if self._rng.random() < 0.5 else victim.power_off()
 
         def release() -> None:
             victim.is_start_blocked = False
@@ -296,8 +296,8 @@ class Nemesis:
     def _partition(self) -> str | None:
         """Cut a few hosts off from all others, in both directions or in one."""
         hosts = [node.host for node in self._cluster.nodes]
-        island = self._chance.sample(hosts, self._chance.randint(1, max(1, len(hosts) // 2)))
-        is_inward, is_outward = self._chance.choice(((True, True), (True, True), (True, False), (False, True)))
+        island = self._rng.sample(hosts, self._rng.randint(1, max(1, len(hosts) // 2)))
+        is_inward, is_outward = self._rng.choice(((True, True), (True, True), (True, False), (False, True)))
         links = []
         for inside in island:
             for outside in hosts:
@@ -312,7 +312,7 @@ class Nemesis:
         """Cut the links between units, all of them or one direction. The name servers stay reachable for all."""
         sites = self._cluster.sites
         pairs = [(one, other) for one in sites for other in sites if one is not other]
-        chosen = pairs if self._chance.random() < 0.7 else [self._chance.choice(pairs)]
+        chosen = pairs if self._rng.random() < 0.7 else [self._rng.choice(pairs)]
         hosts = {site.unit: self._cluster.hosts_of(site) for site in sites}
         self._cut_links(
             [(here, there) for one, other in chosen for here in hosts[one.unit] for there in hosts[other.unit]]
@@ -321,12 +321,12 @@ class Nemesis:
 
     def _lose_unit(self) -> str | None:
         """End all processes of a unit. Later restart its brokers on their disks, and then its clients."""
-        site = self._chance.choice(self._cluster.sites)
+        site = self._rng.choice(self._cluster.sites)
         hosts = set(self._cluster.hosts_of(site))
         nodes = [node for node in self._cluster.nodes if node.host in hosts]
         if any(node.is_start_blocked for node in self._cluster.nodes):
             return None
-        is_power = self._chance.random() < 0.5
+        is_power = self._rng.random() < 0.5
         for node in nodes:
             node.is_start_blocked = True
             node.power_off() if is_power else node.kill()
@@ -336,7 +336,7 @@ class Nemesis:
                 node.is_start_blocked = False
                 self._restart(node)
 
-        brokers_ms, clients_ms = sorted(self._chance.randint(*_LOST_MS) for _ in range(2))
+        brokers_ms, clients_ms = sorted(self._rng.randint(*_LOST_MS) for _ in range(2))
         brokers = [node for node in nodes if node in self._cluster.brokers]
         self._world.schedule(lambda: release(brokers), delay_ms=brokers_ms)
         clients = [node for node in nodes if node not in brokers]
@@ -364,8 +364,8 @@ class Nemesis:
         connections = self._name_server_connections({node.host for node in self._cluster.brokers})
         if not connections:
             return None
-        chosen = self._chance.choice(connections)
-        self._cluster.network.delay(chosen, self._chance.randint(*_DETOUR_MS))
+        chosen = self._rng.choice(connections)
+        self._cluster.network.delay(chosen, self._rng.randint(*_DETOUR_MS))
         return f"{chosen.owner.host} to {chosen.peer.owner.host}"
 
     def _name_server_connections(self, hosts: set[str]) -> list[Socket]:
@@ -379,7 +379,7 @@ class Nemesis:
         up = [node for node in self._cluster.brokers if node.is_up]
         if len(up) < 2 or not self._cluster.plan.leases_enabled:
             return None
-        silent, successor = self._chance.sample(up, 2)
+        silent, successor = self._rng.sample(up, 2)
         silent.power_off()
 
         def delay() -> None:
@@ -404,23 +404,23 @@ class Nemesis:
         if not silent.start():
             self._restart(silent)
         for connection in connections:
-            self._cluster.network.delay(connection, self._chance.randint(*_SOON_RANGE_MS))
+            self._cluster.network.delay(connection, self._rng.randint(*_SOON_RANGE_MS))
 
     def _break_random(self, sockets: list[Socket]) -> str | None:
         if not sockets:
             return None
-        chosen = self._chance.sample(sockets, self._chance.randint(1, min(4, len(sockets))))
+        chosen = self._rng.sample(sockets, self._rng.randint(1, min(4, len(sockets))))
         for socket in chosen:
-            self._cluster.network.break_connection(socket, is_seen_by_both=self._chance.random() < 0.5)
+            self._cluster.network.break_connection(socket, is_seen_by_both=self._rng.random() < 0.5)
         return f"{len(chosen)} connections"
 
     def _weather(self) -> str | None:
-        slowest_ms = self._chance.choice((20, 200, 1000))
+        slowest_ms = self._rng.choice((20, 200, 1000))
         self._cluster.network.conditions = NetworkConditions(
             delay_ms=(0, slowest_ms),
-            spike_probability=self._chance.choice((0.0, 0.1)),
+            spike_probability=self._rng.choice((0.0, 0.1)),
             spike_ms=5_000,
-            partial_read=self._chance.random(),
+            partial_read=self._rng.random(),
         )
         self._schedule(_SHORT_MS, lambda: setattr(self._cluster.network, "conditions", NetworkConditions()))
         return f"up to {slowest_ms} ms"
@@ -428,8 +428,8 @@ class Nemesis:
     # Disks and clocks.
 
     def _slow_disk(self) -> str | None:
-        node = self._chance.choice(self._cluster.brokers)
-        slowest_ms = self._chance.choice((100, 1000, 5000))
+        node = self._rng.choice(self._cluster.brokers)
+        slowest_ms = self._rng.choice((100, 1000, 5000))
         self._slow(node, slowest_ms)
         return f"{node.name} up to {slowest_ms} ms"
 
@@ -439,12 +439,12 @@ class Nemesis:
 
     def _disk_error(self) -> str | None:
         """Let every write to a broker's disk fail from a random call on, until the broker is restarted."""
-        node = self._chance.choice(self._cluster.brokers)
+        node = self._rng.choice(self._cluster.brokers)
         disk = node.disk
         assert disk is not None
         if disk.before is not None:
             return None
-        calls_remaining = self._chance.randrange(30)
+        calls_remaining = self._rng.randrange(30)
 
         def fail(call: str, path: str) -> None:
             nonlocal calls_remaining
@@ -463,7 +463,7 @@ class Nemesis:
         return f"{node.name} after {calls_remaining} calls"
 
     def _clock(self) -> str | None:
-        node = self._chance.choice(self._cluster.servers)
-        jump_ms = self._chance.randrange(-20_000, 20_000)
+        node = self._rng.choice(self._cluster.servers)
+        jump_ms = self._rng.randrange(-20_000, 20_000)
         node.environment.skew_ms += jump_ms
         return f"{node.name} {jump_ms:+} ms"

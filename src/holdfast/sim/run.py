@@ -90,7 +90,7 @@ def run_seed(
         show: Receives every line of the trace.
     """
     world = World(seed, Trace(show))
-    plan = plan or draw_plan(world.chance("plan"))
+    plan = plan or draw_plan(world.rng("plan"))
     cluster = SimCluster(world, plan)
     nemesis = Nemesis(cluster)
     violation = detail = None
@@ -167,7 +167,7 @@ class _Run:
         makers = [
             TopicMaker(
                 cluster.namesrv_text,
-                self._world.chance(f"topic-maker{site.unit}"),
+                self._world.rng(f"topic-maker{site.unit}"),
                 addresses=site.addresses,
                 queues=cluster.plan.queues,
                 static=cluster.plan.static,
@@ -241,7 +241,7 @@ class _Run:
         repairer = Repairer(
             name,
             self._cluster.namesrv_text,
-            self._world.chance(name),
+            self._world.rng(name),
             addresses=site.addresses,
             topics=self._cluster.plan.static,
         )
@@ -253,7 +253,7 @@ class _Run:
         cluster = self._cluster
         if not cluster.plan.units:
             return
-        closer = Closer(cluster.namesrv_text, self._world.chance("closer"), addresses=cluster.addresses)
+        closer = Closer(cluster.namesrv_text, self._world.rng("closer"), addresses=cluster.addresses)
         cluster.add_client(closer)
         self._wait(_AUDIT_MS, lambda: closer.is_done, "every opening can be closed", lambda: "not in time")
         self._advance(_QUIET_MS)
@@ -265,7 +265,7 @@ class _Run:
         """Check that every name server knows every live broker, and keeps knowing it."""
         text = self._cluster.namesrv_text
         surveyors = [
-            (site, Surveyor(text, self._world.chance("surveyor"), leaders=site.leader_checker.leaders, unit=site.unit))
+            (site, Surveyor(text, self._world.rng("surveyor"), leaders=site.leader_checker.leaders, unit=site.unit))
             for site in self._cluster.sites
         ]
         for _, surveyor in surveyors:
@@ -284,9 +284,9 @@ class _Run:
 
     def _lose_broker(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
         """Stop one broker for good, and check that the name servers notice."""
-        chance = self._world.chance("bereavement")
-        node = chance.choice(self._cluster.brokers)
-        if chance.random() < 0.5:
+        rng = self._world.rng("bereavement")
+        node = rng.choice(self._cluster.brokers)
+        if rng.random() < 0.5:
             node.kill()
             self._advance(3_000)
         else:
@@ -304,7 +304,7 @@ class _Run:
         cluster = self._cluster
         prober = Prober(
             cluster.namesrv_text,
-            self._world.chance("prober"),
+            self._world.rng("prober"),
             workload=cluster.workload,
             ledger=cluster.ledger,
             progress_checker=cluster.progress_checker,
@@ -327,7 +327,7 @@ class _Run:
 
     def _audit(self) -> None:
         cluster = self._cluster
-        auditor = Auditor(cluster.namesrv_text, self._world.chance("auditor"), offset_checker=cluster.offset_checker)
+        auditor = Auditor(cluster.namesrv_text, self._world.rng("auditor"), offset_checker=cluster.offset_checker)
         cluster.add_client(auditor)
         self._wait(_AUDIT_MS, lambda: auditor.is_done, "every queue can be read", lambda: "not in time")
         cluster.ledger.audit(auditor.records, (PLAIN_TOPIC, ORDERED_TOPIC))
@@ -341,6 +341,6 @@ class _Run:
 
     def _search(self) -> None:
         cluster = self._cluster
-        searcher = Searcher(cluster.namesrv_text, self._world.chance("searcher"), ledger=cluster.ledger)
+        searcher = Searcher(cluster.namesrv_text, self._world.rng("searcher"), ledger=cluster.ledger)
         cluster.add_client(searcher)
         self._wait(_AUDIT_MS, lambda: searcher.is_done, "keys can be looked up", lambda: "not in time")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.broker.assembly import Components
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker
 from holdfast.sim.actors.reset_consumer import RESET_GROUP
 from holdfast.sim.actors.witness import Witness
@@ -95,7 +95,7 @@ class Site:
                 if self._plan.leases_enabled and was_forced:
                     # A broker that replaces a dead leader may not reach a broker that has a backup of the offsets.
                     self.commit_checker.record_forced_open(key, broker)
-                found = self._components[broker].offsets.find(group, topic, number)
+                found = self._components[broker].offsets.find(group, topic, LogicalQueueId(number))
                 self.commit_checker.record(key, found, self._world.now_ms, broker)
                 if found is not None:
                     self._witness.committed(group, MessageQueue(topic, self.mock_broker_name, number), found)
@@ -110,7 +110,7 @@ class Site:
         components = None if leader is None else self.running_components().get(leader)
         if components is None or RESET_GROUP not in components.offsets.resets_of(topic, {number}):
             return None
-        return components.offsets.find(RESET_GROUP, topic, number)
+        return components.offsets.find(RESET_GROUP, topic, LogicalQueueId(number))
 
     def declare_dead(self, victim: str, target: str, *, are_backups_valid: bool) -> None:
         """Record that the operator declared *victim* dead, and that *target* leads its queues next.
@@ -133,7 +133,7 @@ class Site:
         for backup_broker, components in self.running_components().items():
             for group, topic in GROUP_TOPICS.items():
                 for number in self.leader_checker.leaders(topic):
-                    backup = components.offset_backup.find(topic, number)
+                    backup = components.offset_backup.find(topic, LogicalQueueId(number))
                     if backup is not None and group in backup.offsets:
                         key, offset = (group, topic, number), backup.offsets[group]
                         self.commit_checker.record_backup(

@@ -25,6 +25,7 @@ talks to the cluster and does not need Spark. Spark calls `source`, `batch_reade
     sink_rows       Converts Arrow batches to columns of messages, and chooses their queues
     sink_items      Encodes columns of messages as the bodies of batch sends
     sink_requests   Encodes the rows of one queue as send requests
+    sink_session    A process's session with a cluster, for the tasks that write
     delivery        Sends the rows of one task to their queues and waits for every acknowledgement
     writer          The sink: batch and streaming writes
     source          The data source class behind `format("holdfast")`

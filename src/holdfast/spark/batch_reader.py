@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from holdfast.bulk.cluster_session import ClusterSession, session_for
 from holdfast.bulk.queue_selection import QueuesByKey
-from holdfast.bulk.read_options import DEFAULT_GROUP, QueueKey, Range
+from holdfast.bulk.read_options import QueueKey, Range
 from holdfast.bulk.task_reader import find_bounds, plan_ranges, read_ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.plan import divide
@@ -39,8 +39,8 @@ class HoldfastBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Resolve the bounds, and divide the query into tasks."""
         options = self._options
-        session = session_for(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
-        session.require_name_server()
+        session = session_for(options)
+        session.connection.require_name_server()
         return self._divide(session, *find_bounds(session, options))
 
     def _divide(
@@ -75,7 +75,7 @@ class HoldfastPushdownReader(HoldfastBatchReader):
         pushed = self._pushed
         selected = {name: queue for name, queue in queues.items() if pushed.includes(name)}
         if pushed.since_ms is not None:
-            since = session.offsets_at_times(selected, dict.fromkeys(selected, pushed.since_ms))
+            since = session.offsets.at_times(selected, dict.fromkeys(selected, pushed.since_ms))
             starts = {name: max(starts[name], since[name]) for name in selected}
         clipped = pushed.clip({name: starts[name] for name in selected}, {name: ends[name] for name in selected})
         return to_task_inputs(session, self._options, *clipped)

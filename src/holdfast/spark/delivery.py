@@ -24,13 +24,14 @@ from typing import Final, Self
 
 import msgspec
 
-from holdfast.bulk.cluster_session import ClusterSession, Unavailable
+from holdfast.bulk.cluster_connection import Unavailable
 from holdfast.client.produce.sender import Sender
 from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.sink_items import running_checksums
 from holdfast.spark.sink_requests import RowRequests, Stamps, WriteName
 from holdfast.spark.sink_rows import MessageSelection
+from holdfast.spark.sink_session import SinkSession
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.requests.sink import SinkState
@@ -57,7 +58,7 @@ class Delivery:
     """
 
     def __init__(
-        self, session: ClusterSession, sender: Sender, name: WriteName | None, codec: Codec | None = None
+        self, session: SinkSession, sender: Sender, name: WriteName | None, codec: Codec | None = None
     ) -> None:
         self._session = session
         self._sender = sender
@@ -90,7 +91,7 @@ class Delivery:
             SinkRefused, Unavailable: an earlier delivery failed.
         """
         self._finish_all_but(_DELIVERIES_MAX - 1)
-        self._in_flight.append(self._session.begin(self._deliver_all(rows, queue_count)))
+        self._in_flight.append(self._session.connection.begin(self._deliver_all(rows, queue_count)))
 
     def finish(self) -> None:
         """Wait until all rows are stored.
@@ -166,7 +167,8 @@ class Delivery:
 
         Return the row after its last, and the broker's state if it did not accept the request.
         """
-        deadline_s = time.monotonic() + self._session.patience_s
+        connection = self._session.connection
+        deadline_s = time.monotonic() + connection.patience_s
         failures = 0
         may_be_inner_batch = True
         while True:
@@ -186,11 +188,11 @@ class Delivery:
                     raise SinkRefused(f"{queue.topic}/{queue.queue_id}: {error.cause}") from error
                 if time.monotonic() > deadline_s:
                     raise Unavailable(
-                        f"{queue.topic}/{queue.queue_id} accepted nothing for {self._session.patience_s:g} s "
+                        f"{queue.topic}/{queue.queue_id} accepted nothing for {connection.patience_s:g} s "
                         f"(option 'brokerTimeout'): {error}"
                     ) from error
                 failures += 1
-                await self._session.recover(queue.topic, error.cause, failures)
+                await connection.recover(queue.topic, error.cause, failures)
             else:
                 return request.end, None
 

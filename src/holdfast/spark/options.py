@@ -12,9 +12,17 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast, get_args
 
 from holdfast.bulk.read_options import EARLIEST, LATEST, Bound, QueueOffsets, ReadOptions
+from holdfast.client.access.credentials_options import (
+    ENVIRONMENT_NAMES,
+    AuthMode,
+    CredentialsOptions,
+    credentials_options,
+    read_environment,
+)
+from holdfast.model.access.client_tls import ClientTls, Verification
 from holdfast.model.errors import ConfigError
 
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
@@ -34,6 +42,12 @@ _FOREIGN_NAMES: Final = {
 }
 _SOURCE_FOREIGN_NAMES: Final = {**_FOREIGN_NAMES, "topic": "subscribe", "topics": "subscribe"}
 SINK_FOREIGN_NAMES: Final = {**_FOREIGN_NAMES, "subscribe": "topic"}
+_CREDENTIALS_OPTIONS: Final = {
+    "access_key": "accessKey",
+    "secret_key": "secretKey",
+    "secret_file": "secretFile",
+    "security_token": "securityToken",
+}
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 
@@ -151,6 +165,7 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
     parsed = SourceOptions(
         namesrv=read_namesrv(reader),
         unit=reader.text("unit"),
+        tls=read_tls(reader),
         **_topic_selection(reader),
         start=_bound(reader, "starting", "latest" if is_stream else "earliest"),
         end=_bound(reader, "ending", "latest"),
@@ -167,6 +182,7 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
         tags=reader.text("tags") or "*",
         group=reader.text("groupId"),
         patience_s=reader.duration_s("brokerTimeout", 600.0),
+        credentials=read_credentials(reader),
         accepts_filters=reader.boolean("pushdown", default=False),
     )
     reader.finish()
@@ -189,6 +205,34 @@ def read_namesrv(reader: OptionReader) -> str:
             "the options of a table that is read: for SQL, make a temporary view.)"
         )
     return found
+
+
+def read_credentials(reader: OptionReader) -> CredentialsOptions | None:
+    """Return the user of the query, from the options or else from the environment; None if neither names one.
+
+    The environment is the driver's, and tasks receive the values. Only a secret file is read where a task runs.
+
+    Raises:
+        ConfigError: an option is missing, or contradicts another. The text repeats no secret.
+    """
+    texts = {name: reader.text(option) for name, option in _CREDENTIALS_OPTIONS.items()}
+    mode = reader.text("auth") or "auto"
+    names = ("option 'accessKey'", "option 'secretKey'", "option 'secretFile'")
+    if texts["access_key"] is None and texts["secret_key"] is None and texts["secret_file"] is None:
+        texts |= read_environment(os.environ)
+        names = ENVIRONMENT_NAMES
+    return credentials_options(**texts, auth=cast("AuthMode", mode), names=names)
+
+
+def read_tls(reader: OptionReader) -> ClientTls | None:
+    """Return how to use TLS; None unless an option or the environment names an authority, or what to verify."""
+    ca = reader.text("tls.ca") or os.environ.get("HOLDFAST_TLS_CA") or None
+    cert, key, verify = reader.text("tls.cert"), reader.text("tls.key"), reader.text("tls.verify")
+    if (ca, cert, key, verify) == (None, None, None, None):
+        return None
+    if verify not in {None, *get_args(Verification)}:
+        raise invalid_option("tls.verify", str(verify), f"must be one of {', '.join(get_args(Verification))}")
+    return ClientTls(ca=ca, cert=cert, key=key, verify=cast("Verification", verify or "full"))
 
 
 def _topic_selection(reader: OptionReader) -> dict[str, Any]:

@@ -18,12 +18,12 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from holdfast.bulk.cluster_session import session_for
+from holdfast.bulk.cluster_session import open_session
 from holdfast.bulk.read_options import DEFAULT_GROUP
 from holdfast.spark.sink_options import SinkOptions
 
 _answered_servers: Final[set[str]] = set()
-"""The name servers that have answered this process."""
+"""The name servers that have answered this process, with the settings of TLS."""
 
 
 def require_contact(options: SinkOptions) -> None:
@@ -32,19 +32,23 @@ def require_contact(options: SinkOptions) -> None:
     Raises:
         Unavailable: none ever did.
     """
-    contact_file = _contact_file(options.namesrv)
-    if options.namesrv in _answered_servers or (contact_file is not None and contact_file.exists()):
+    servers = options.namesrv if options.tls is None else f"{options.namesrv} {options.tls}"
+    contact_file = _contact_file(servers)
+    if servers in _answered_servers or (contact_file is not None and contact_file.exists()):
         return
     # Not the session that sends: brokers would list the planner as a producer.
-    session_for(options.namesrv, DEFAULT_GROUP, options.patience_s, options.unit).require_name_server()
-    _answered_servers.add(options.namesrv)
+    session = open_session(
+        options.namesrv, DEFAULT_GROUP, options.patience_s, options.unit, options.tls, options.credentials
+    )
+    session.connection.require_name_server()
+    _answered_servers.add(servers)
     if contact_file is not None:
         with contextlib.suppress(OSError):  # A full disk, for example.
             _remove_stale_files(contact_file.parent)
             contact_file.touch()
 
 
-def _contact_file(namesrv: str) -> Path | None:
+def _contact_file(servers: str) -> Path | None:
     """Return the file that records a contact; None if its folder is not ours or cannot be used."""
     folder = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
     try:
@@ -54,7 +58,7 @@ def _contact_file(namesrv: str) -> Path | None:
         return None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or not os.access(folder, os.W_OK | os.X_OK):
         return None
-    return folder / f"{os.getppid()}-{hashlib.sha256(namesrv.encode()).hexdigest()[:16]}"
+    return folder / f"{os.getppid()}-{hashlib.sha256(servers.encode()).hexdigest()[:16]}"
 
 
 def _remove_stale_files(folder: Path) -> None:

@@ -6,8 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.client.access.credentials_options import CredentialsOptions
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError
-from holdfast.spark.options import SINK_FOREIGN_NAMES, OptionReader, invalid_option, read_namesrv
+from holdfast.spark.options import (
+    SINK_FOREIGN_NAMES,
+    OptionReader,
+    invalid_option,
+    read_credentials,
+    read_namesrv,
+    read_tls,
+)
 from holdfast.wire.records.compression import Codec
 
 BODY_COLUMNS: Final = ("body", "value")
@@ -35,6 +44,8 @@ class SinkOptions:
         patience_s: How long a broker may be unavailable before the query fails.
         codec: Compresses batches that brokers store whole; None for no compression.
         unit: The unit (a cluster) to write to; None for all.
+        tls: Use TLS on every connection; None for plain connections.
+        credentials: What proves the identity of the writers; None for no access control.
         write_name: The name and number that make a batch write repeatable; None if a repetition writes again.
     """
 
@@ -46,6 +57,8 @@ class SinkOptions:
     patience_s: float = 600.0
     codec: Codec | None = None
     unit: str | None = None
+    tls: ClientTls | None = None
+    credentials: CredentialsOptions | None = None
     write_name: tuple[str, int] | None = None
 
 
@@ -61,12 +74,14 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     parsed = SinkOptions(
         namesrv=read_namesrv(reader),
         unit=reader.text("unit"),
+        tls=read_tls(reader),
         topic=reader.text("topic"),
         is_exactly_once=reader.boolean("exactlyOnce", default=False),
         is_ordered=reader.boolean("inputOrdered", default=False),
         accepts_unknown=reader.boolean("acceptUnknown", default=False),
         patience_s=reader.duration_s("brokerTimeout", 600.0),
         codec=_codec(reader),
+        credentials=read_credentials(reader),
         write_name=_write_name(reader),
     )
     reader.finish()

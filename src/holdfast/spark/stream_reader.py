@@ -25,7 +25,7 @@ from holdfast.bulk.cluster_session import ClusterSession, session_for
 from holdfast.bulk.pull_socket import borrow_pull_socket
 from holdfast.bulk.queue_pulls import PullRequest
 from holdfast.bulk.queue_selection import QueuesByKey, find_queues, resolve
-from holdfast.bulk.read_options import DEFAULT_GROUP, QueueKey
+from holdfast.bulk.read_options import QueueKey
 from holdfast.bulk.task_reader import DataLost
 from holdfast.model.errors import HoldfastError
 from holdfast.spark.batch_reader import read_task_input, tasks_max, to_task_inputs
@@ -84,7 +84,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Set the end of the query to the current end of every queue."""
         queues = self._discover(self._session, is_due=True)
-        self._target_ends = {name: high for name, (_, high) in self._session.bounds(queues).items()}
+        self._target_ends = {name: high for name, (_, high) in self._session.offsets.bounds(queues).items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """Return the end of the next batch; wait a moment if there is nothing new."""
@@ -113,7 +113,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, offset in self._batch_ends.items():
             end = self._latest_ends.get(name, offset)
             lag[name[0]] += sum(
-                high - low for low, high in self._session.parts_outside_gaps(name, offset, end, skips_unknown=True)
+                high - low for low, high in self._session.readable_ranges(name, offset, end, skips_unknown=True)
             )
         return {"v": 1, "q": nest(self._latest_ends), "lag": dict(sorted(lag.items()))}
 
@@ -149,15 +149,17 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             session = self._session
             self._discover(session)
             closed = self._closed(session, done)
-            self._publishing = session.commit({name: end for name, end in done.ends.items() if name not in closed})
+            self._publishing = session.offsets.commit(
+                {session.find_queue(name): end for name, end in done.ends.items() if name not in closed}
+            )
             self._published, self._published_s = done.ends, now_s
 
     @property
     def _session(self) -> ClusterSession:
-        options = self._options
-        session = session_for(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
+        session = session_for(self._options)
         if not self._has_name_server:
-            session.require_name_server()  # Check only once: a running query waits for unavailable name servers.
+            # Check only once: a running query waits for unavailable name servers.
+            session.connection.require_name_server()
             self._has_name_server = True
         return session
 
@@ -188,10 +190,11 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             {} if before.is_initial else {name: queue for name, queue in queues.items() if name not in before.ends}
         )
         known_ends = {name: end for name, end in self._latest_ends.items() if name not in closed}
-        self._latest_ends = {**known_ends, **session.ends({**known_queues, **new_queues})}
+        self._latest_ends = {**known_ends, **session.offsets.ends({**known_queues, **new_queues})}
         ends = self._latest_ends if self._target_ends is None else self._target_ends
         begins = dict(before.ends) if before.is_initial else {}
-        begins |= {name: low for name, (low, _) in session.available_bounds(new_queues).items()} if new_queues else {}
+        if new_queues:
+            begins |= _lowest(session, new_queues)
         begins |= self._find_recreated(session, before, ends)
         starts = {**before.ends, **begins}
         available = {
@@ -214,7 +217,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> list[tuple[int, int]]:
         """Return the available ranges of a queue; stop at a part that only a dead broker has, unless it may be lost."""
         skips_unknown = not self._options.fails_on_data_loss
-        return session.parts_outside_gaps(name, start, ends.get(name, start), skips_unknown=skips_unknown)
+        return session.readable_ranges(name, start, ends.get(name, start), skips_unknown=skips_unknown)
 
     def _find_recreated(
         self, session: ClusterSession, before: StreamPosition, ends: dict[QueueKey, int]
@@ -228,19 +231,15 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now_s = time.monotonic()
         shrunk = [name for name, offset in before.ends.items() if ends.get(name, offset) < offset]
         self._shrunk_since_s = {name: self._shrunk_since_s.get(name, now_s) for name in shrunk}
-        lasting = [
-            name for name in shrunk if now_s - self._shrunk_since_s[name] >= min(_SHRINK_CONFIRM_S, session.patience_s)
-        ]
+        confirm_s = min(_SHRINK_CONFIRM_S, session.connection.patience_s)
+        lasting = [name for name in shrunk if now_s - self._shrunk_since_s[name] >= confirm_s]
         if lasting and self._options.fails_on_data_loss:
             name = lasting[0]
             raise DataLost(
                 f"{name[0]}/{name[1]} was read up to {before.ends[name]} and ends at {ends[name]} now: the topic was "
                 "recreated, or a broker lost its end. With failOnDataLoss=false the query reads it from its beginning"
             )
-        return {
-            name: low
-            for name, (low, _) in session.available_bounds({n: session.find_queue(n) for n in lasting}).items()
-        }
+        return _lowest(session, {name: session.find_queue(name) for name in lasting})
 
     def _is_due(self, available: int) -> bool:
         """Return whether to begin a batch of *available* rows now."""
@@ -260,9 +259,9 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return rows_max
         fullest = max(available, key=lambda name: available[name])
         try:
-            with borrow_pull_socket() as pull_socket:
+            with borrow_pull_socket(session.connection.client.tls, self._options.credentials) as pull_socket:
                 queue = session.find_queue(fullest)
-                pulled = session.pull(pull_socket, PullRequest(queue, starts[fullest], size_max=_SAMPLE_BYTES))
+                pulled = session.pulls.pull(pull_socket, PullRequest(queue, starts[fullest], size_max=_SAMPLE_BYTES))
         except HoldfastError:
             return rows_max  # The broker is unavailable, so its rows cannot be read now either.
         count = pulled.next_offset - starts[fullest]
@@ -272,9 +271,14 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return by_size if rows_max is None else min(rows_max, by_size)
 
 
+def _lowest(session: ClusterSession, queues: QueuesByKey) -> dict[QueueKey, int]:
+    """Return the lowest offset of each queue whose broker answers now."""
+    return {name: low for name, (low, _) in session.offsets.available_bounds(queues).items()}
+
+
 def _may_close(session: ClusterSession, name: QueueKey) -> bool:
     """Return whether a queue belongs to a unit that may close and open. Own logical queues have bare numbers."""
-    return session.has_unit and "/" in name[1]
+    return session.unit is not None and "/" in name[1]
 
 
 def _skip_messages(ranges: Iterable[tuple[int, int]], start: int, count: int) -> int:

@@ -24,8 +24,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from holdfast.bulk.cluster_session import ClusterSession, session_for
-from holdfast.client.produce.sender import Sender
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
@@ -33,8 +31,8 @@ from holdfast.spark.delivery import Delivery
 from holdfast.spark.sink_options import SinkOptions
 from holdfast.spark.sink_requests import WriteName
 from holdfast.spark.sink_rows import MessageColumns, Numbers, QueueChoice, join_rows, to_rows
+from holdfast.spark.sink_session import SinkSession, sink_session_for
 
-GROUP: Final = "holdfast-spark-sink"
 # At-least-once rows are sent in groups of this many bytes: enough to fill requests to many queues.
 _GATHERED_BYTES_MAX: Final = 8 * 1024 * 1024
 
@@ -89,9 +87,7 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: s
     known: dict[str, tuple[MessageQueue, ...]] = {}
     choice = QueueChoice(known, partition)
     count = 0
-    with Delivery(
-        session, Sender(session.client, GROUP, inner_batch_support=session.inner_batch_support), None, options.codec
-    ) as delivery:
+    with Delivery(session, session.sender(), None, options.codec) as delivery:
         for arrow in _gather(batches):
             for topic, rows in to_rows(arrow, options.topic).items():
                 if topic not in known:
@@ -109,14 +105,12 @@ def deliver_once(options: SinkOptions, rows: MessageColumns, order: Numbers, que
     queues = _queues(session, options.topic, must_be_static=True)
     choice = QueueChoice({options.topic: queues}, partition)
     name = WriteName(query, batch, partition, options.accepts_unknown)
-    with Delivery(
-        session, Sender(session.client, GROUP, inner_batch_support=session.inner_batch_support), name, options.codec
-    ) as delivery:
+    with Delivery(session, session.sender(), name, options.codec) as delivery:
         delivery.deliver(dict(choice.distribute(options.topic, rows, order)), len(queues))
 
 
-def _open_session(options: SinkOptions) -> ClusterSession:
-    return session_for(options.namesrv, GROUP, options.patience_s, options.unit, is_producer=True)
+def _open_session(options: SinkOptions) -> SinkSession:
+    return sink_session_for(options.namesrv, options.patience_s, options.unit, options.tls, options.credentials)
 
 
 def _partition() -> int:
@@ -149,7 +143,7 @@ def _write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: 
     return WrittenRows(len(rows))
 
 
-def _queues(session: ClusterSession, topic: str, *, must_be_static: bool = False) -> tuple[MessageQueue, ...]:
+def _queues(session: SinkSession, topic: str, *, must_be_static: bool = False) -> tuple[MessageQueue, ...]:
     queues = session.publishable(topic)
     if must_be_static and not all(is_mock_broker(queue.broker_name) for queue in queues):
         raise ConfigError(

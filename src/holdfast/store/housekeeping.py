@@ -20,11 +20,11 @@ from holdfast.model.errors import DiskFailed
 from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.disk import File, Syncable
 from holdfast.store.keys.indexer import Indexer
-from holdfast.store.queues.consume_queue import FLUSH_SIZE
-from holdfast.store.queues.queue_log import QueueIndex
+from holdfast.store.queues.index_kinds import IndexKind
+from holdfast.store.queues.queue_index import FLUSH_SIZE, QueueIndex
 from holdfast.store.recovery.checkpoint import Checkpoint
 from holdfast.store.recovery.open_store import ABORT_PATH, OpenedStore
-from holdfast.store.recovery.queue_snapshot import QueueSnapshot, save_snapshot
+from holdfast.store.recovery.queue_snapshot import QueueSnapshot, TopicBounds, save_snapshot
 
 QUEUES_PER_CALL = 64
 REGIONS_PER_CALL = 8
@@ -222,7 +222,7 @@ class Housekeeper:
         current.is_written = True
         # The mark covers the log, too. Some of its files may be in another sync that is not complete.
         current.log_files = (*self._unmarked_log_files(), *self._indexer.index.pop_unsynced())
-        unsynced = self._opened.table.files.unsynced
+        unsynced = self._opened.table.unsynced
         current.paths = list(unsynced)
         unsynced.clear()
 
@@ -238,7 +238,7 @@ class Housekeeper:
         paths, current.paths = current.paths[:SYNC_FILES_MAX], current.paths[SYNC_FILES_MAX:]
         current.returned_paths = paths
         current.returned_log_files += current.log_files
-        files = (*current.log_files, *map(self._opened.table.files.cache.open, paths))
+        files = (*current.log_files, *map(self._opened.table.open_file, paths))
         current.log_files = ()
         return files
 
@@ -293,7 +293,7 @@ class Housekeeper:
             queue.flush()
         if self._round is not None:
             # It is unknown whether the files it returned were ever synced: sync all of them again.
-            opened.table.files.unsynced.update(dict.fromkeys(self._round.returned_paths + self._round.paths))
+            opened.table.unsynced.update(dict.fromkeys(self._round.returned_paths + self._round.paths))
         last = _Round(confirmed, opened.log.store_ms, ())
         while not self._write_some_heads(last):
             pass
@@ -309,20 +309,14 @@ class Housekeeper:
         opened.disk.remove(ABORT_PATH)
 
     def _snapshot(self, log_end: int, now_ms: int) -> QueueSnapshot:
-        queues: dict[str, dict[int, tuple[int, int]]] = {}
-        batched: dict[str, dict[int, tuple[int, int, int, int]]] = {}
+        bounds: dict[IndexKind, TopicBounds] = {}
         for queue in self._opened.table:
-            if not queue.offset_max:
-                continue
-            offsets = (queue.offset_min, queue.offset_max)
-            if queue.is_batched:
-                batched.setdefault(queue.topic, {})[queue.queue_id] = (*offsets, queue.entry_min, queue.entry_end)
-            else:
-                queues.setdefault(queue.topic, {})[queue.queue_id] = offsets
+            if queue.offset_max:
+                topics = bounds.setdefault(type(queue), {})
+                topics.setdefault(queue.topic, {})[queue.queue_id] = queue.bounds()
         return QueueSnapshot(
             log_start=self._opened.log.files.start,
             log_end=log_end,
             closed_ms=now_ms,
-            queues=queues,
-            batch_queues=batched,
+            bounds=bounds,
         )

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from holdfast.model.errors import CorruptRecord, DiskFailed, DiskFull, StoreError
 from holdfast.model.queue import Position
 from holdfast.store.base.cold_reads import Steps
-from holdfast.store.base.disk import Disk, File
+from holdfast.store.base.disk import Disk, File, Piece
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.housekeeping import Housekeeper, HousekeepingResult
 from holdfast.store.keys.indexer import Indexer
@@ -32,12 +32,12 @@ from holdfast.store.log.disk_space import LogSpace
 from holdfast.store.log.log_scanner import StopReason, WalkedRecord, validate_record
 from holdfast.store.log.retention import DiskUse, count_expired, find_retention_hold
 from holdfast.store.log.verified_ranges import VerifiedRanges
-from holdfast.store.queues.queue_log import QueueIndex
-from holdfast.store.queues.time_search import find_offset_at, find_time
+from holdfast.store.queues.index_kinds import DEFAULT_KIND, find_kind
+from holdfast.store.queues.queue_index import QueueIndex
 from holdfast.store.recovery.open_store import OpenedStore, open_store
 from holdfast.store.recovery.queue_snapshot import erased_key, save_deleted
 from holdfast.store.recovery.recovery import RecoveryResult
-from holdfast.store.recovery.replica_log import ReplicaLog
+from holdfast.store.recovery.replica_log import Indexing, IsTopicKnown, ReplicaLog, is_any_known
 from holdfast.wire.records.record import StoredRecord, decode_record
 
 __all__ = ["HousekeepingResult", "MessageStore", "QueueIndex", "StoreOptions"]
@@ -64,8 +64,6 @@ class MessageStore:
         )
         self._housekeeper = Housekeeper(opened, self._indexer, now_ms)
         self._space = LogSpace(opened.disk, self._files, options)
-        if isinstance(self.log, ReplicaLog):
-            self.log.erase = self._erase
         # The log's own methods, without a wrapper call: they run at least once per event.
         self.stage = self.log.stage
         self.stage_run = self.log.stage_run
@@ -153,20 +151,22 @@ class MessageStore:
         """Return the handle of a physical queue; create it if needed. It is valid until its topic is deleted."""
         return self._table.get(topic, queue_id)
 
-    def set_batched(self, topic: str) -> None:
-        """Index the queues of *topic*, which has none yet, by record.
+    def set_queue_type(self, topic: str, queue_type: str) -> None:
+        """Set the kind of index of *topic*, which has no queues yet. The default kind need not be set.
 
         The folder does not show the kind before the first entry is written: the caller must have persisted it in the
         topic's configuration.
 
         Raises:
-            StoreError: it has queues that are indexed by message.
+            StoreError: the topic has queues of another kind.
         """
-        self._table.set_batched(topic)
+        kind = find_kind(queue_type)
+        if kind is not DEFAULT_KIND:
+            self._table.set_kind(topic, kind)
 
-    def is_batched(self, topic: str) -> bool | None:
-        """Return whether the queues of *topic* are indexed by record; None if it has no queues."""
-        return self._table.is_batched(topic)
+    def find_queue_type(self, topic: str) -> str | None:
+        """Return the `queue.type` of the queues of *topic*; None if it has no queues."""
+        return self._table.find_queue_type(topic)
 
     def find_queue(self, topic: str, queue_id: int) -> QueueIndex | None:
         """Return a queue, or None if nothing was ever stored in it."""
@@ -192,6 +192,14 @@ class MessageStore:
         queue = self._table.find(topic, queue_id)
         if queue is not None and queue.next_offset:
             self._erase(queue, self.log.staged_end)
+
+    def append_copied(self, position: int, data: Piece, is_topic_known: IsTopicKnown = is_any_known) -> None:
+        """Write bytes of the master's log at *position*, the end of a replica's log; see `ReplicaLog.append`."""
+        self.replica.append(position, data, Indexing(is_topic_known, self._erase))
+
+    def index_copied(self, is_topic_known: IsTopicKnown = is_any_known) -> None:
+        """Continue to index a replica's records that waited for their topics; see `ReplicaLog.create_entries`."""
+        self.replica.create_entries(Indexing(is_topic_known, self._erase))
 
     def _erase(self, queue: QueueIndex, position: int) -> None:
         """Empty a queue: its records before *position* are void."""
@@ -394,14 +402,14 @@ class MessageStore:
 
     def store_time(self, queue: QueueIndex, offset: int) -> Steps[int | None]:
         """Return the store time of the message at *offset*; None if it is gone."""
-        return find_time(queue, offset)
+        return queue.find_time(offset)
 
     def offset_at_time(self, queue: QueueIndex, time_ms: int, *, upper: bool = False) -> Steps[int]:
         """Return the first offset stored at or after *time_ms*, or `offset_max` if there is none.
 
         With *upper* return the last offset stored at or before it, or `offset_min` if there is none.
         """
-        return find_offset_at(queue, time_ms, upper=upper)
+        return queue.find_at_time(time_ms, upper=upper)
 
     def find_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[Position]]:
         """Return the positions of records with *key* that were stored in [begin_ms, end_ms], newest first.

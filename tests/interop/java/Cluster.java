@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.TopicConfig;
@@ -34,7 +35,7 @@ final class Cluster {
     Cluster(String nameServer, String prefix) throws Exception {
         this.nameServer = nameServer;
         this.prefix = prefix;
-        admin = configured(new DefaultMQAdminExt());
+        admin = configured(new DefaultMQAdminExt(Access.admin()));
         admin.start();
         retry(() -> {
             admin.examineBrokerClusterInfo().getBrokerAddrTable().forEach((name, broker) -> brokers.put(name, broker.getBrokerAddrs().get(0L)));
@@ -71,7 +72,7 @@ final class Cluster {
     }
 
     DefaultMQProducer producer(String name) throws Exception {
-        return started(new DefaultMQProducer(prefix + name));
+        return started(new DefaultMQProducer(prefix + name, Access.user()));
     }
 
     <P extends DefaultMQProducer> P started(P producer) throws Exception {
@@ -83,7 +84,7 @@ final class Cluster {
 
     /** A push consumer that starts at the first offset; not started yet. */
     DefaultMQPushConsumer pushConsumer(String group, String topic, String expression) throws Exception {
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(prefix + group));
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(prefix + group, Access.user(), new AllocateMessageQueueAveragely()));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAwaitTerminationMillisWhenShutdown(10_000); // by default it leaves without committing what its threads still hold
         consumer.setConsumeThreadMin(2);
@@ -113,7 +114,7 @@ final class Cluster {
     }
 
     DefaultMQPullConsumer pullConsumer(String group) throws Exception {
-        DefaultMQPullConsumer consumer = configured(new DefaultMQPullConsumer(prefix + group));
+        DefaultMQPullConsumer consumer = configured(new DefaultMQPullConsumer(prefix + group, Access.user()));
         consumer.start();
         return consumer;
     }

@@ -6,6 +6,7 @@
 //   quit          shut down in order
 //
 // With -Dunit=NAME every request says that the client belongs to that unit, as a hook of any version can have it.
+// It signs its requests with -Daccess.user=NAME:SECRET.
 //
 // What comes is told as {"got": [queue, offset, body]}. Only what the oldest clients know is used, so that all versions compile it.
 import java.io.BufferedReader;
@@ -49,7 +50,7 @@ public final class Member {
 
     private static RPCHook hook() {
         String unit = System.getProperty("unit");
-        if (unit == null) return null;
+        if (unit == null) return Access.user();
         return new RPCHook() {
             @Override
             public void doBeforeRequest(String address, RemotingCommand request) {

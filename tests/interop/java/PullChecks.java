@@ -35,7 +35,7 @@ final class PullChecks {
         Ledger first = new Ledger();
         Ledger again = new Ledger();
         send(cluster, topic, first, again);
-        DefaultLitePullConsumer consumer = cluster.configured(new DefaultLitePullConsumer(cluster.prefix + "liteseek"));
+        DefaultLitePullConsumer consumer = cluster.configured(new DefaultLitePullConsumer(cluster.prefix + "liteseek", Access.user()));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         consumer.subscribe(topic, "*");
@@ -82,7 +82,7 @@ final class PullChecks {
         String topic = cluster.topic("liteassign", 2);
         Ledger ledger = new Ledger();
         send(cluster, topic, ledger);
-        DefaultLitePullConsumer consumer = cluster.configured(new DefaultLitePullConsumer(cluster.prefix + "liteassign"));
+        DefaultLitePullConsumer consumer = cluster.configured(new DefaultLitePullConsumer(cluster.prefix + "liteassign", Access.user()));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET); // a seek may leave two pulls on a queue for a moment
         consumer.setAutoCommit(false);
         consumer.start();

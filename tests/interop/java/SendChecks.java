@@ -161,7 +161,7 @@ final class SendChecks {
             return org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus.SUCCESS;
         });
         consumer.start();
-        DefaultMQProducer producer = new DefaultMQProducer(cluster.prefix + "vip");
+        DefaultMQProducer producer = new DefaultMQProducer(cluster.prefix + "vip", Access.user());
         producer.setVipChannelEnabled(true);
         cluster.started(producer);
 

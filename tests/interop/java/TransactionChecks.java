@@ -70,7 +70,7 @@ final class TransactionChecks {
     }
 
     private static TransactionMQProducer transactional(Cluster cluster, String name, TransactionListener listener) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer(cluster.prefix + name);
+        TransactionMQProducer producer = new TransactionMQProducer(cluster.prefix + name, Access.user());
         producer.setTransactionListener(listener);
         return cluster.started(producer);
     }

@@ -3,6 +3,8 @@
 //
 //   node ali_ons.js NAMESRV PREFIX      (NODE_PATH names the folder of the installed package)
 //
+// ACCESS_USER and ACCESS_SECRET in the environment: it signs its requests.
+//
 // The topics PREFIX + plain, tags, retry exist already: this client cannot make one. Prints one JSON line per check and exits
 // with 0 only when all passed. A ledger wakes whoever waits for it; nothing sleeps.
 const { Consumer, Message, Producer } = require('ali-ons');
@@ -11,7 +13,10 @@ const [ nameServer, prefix ] = process.argv.slice(2);
 const PATIENCE_MS = 60000;
 const quiet = { info() {}, debug() {}, warn() {}, error() {} };
 // The package insists on an HTTP client although it has the name server's address.
-const common = { httpclient: { request() { throw new Error('no look-up wanted'); } }, nameSrv: nameServer, logger: quiet };
+const common = {
+  httpclient: { request() { throw new Error('no look-up wanted'); } }, nameSrv: nameServer, logger: quiet,
+  accessKeyId: process.env.ACCESS_USER, accessKeySecret: process.env.ACCESS_SECRET,
+};
 
 class Ledger {
   constructor() {

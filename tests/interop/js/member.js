@@ -3,7 +3,7 @@
 //
 //   node member.js NAMESRV TOPIC GROUP NAME      (NODE_PATH names the folder of the installed package)
 //
-// The commands and lines are those of java/Member.java. The package rebalances every ten seconds and hears no notifications.
+// ACCESS_USER and ACCESS_SECRET in the environment: it signs its requests. The commands and lines are those of java/Member.java. The package rebalances every ten seconds and hears no notifications.
 const readline = require('readline');
 const { Consumer, Message, Producer } = require('ali-ons');
 
@@ -12,6 +12,7 @@ const quiet = { info() {}, debug() {}, warn() {}, error() {} };
 // The package insists on an HTTP client although it has the name server's address; the interval's name is its own.
 const common = {
   httpclient: { request() { throw new Error('no look-up wanted'); } }, nameSrv: nameServer, logger: quiet, pollNameServerInteval: 1000,
+  accessKeyId: process.env.ACCESS_USER, accessKeySecret: process.env.ACCESS_SECRET,
 };
 let number = 0;
 

@@ -2,6 +2,8 @@
 
     python ledger_of_cpp_client.py NAMESRV PREFIX       (PYTHONPATH names the folder of the installed package)
 
+ACCESS_USER and ACCESS_SECRET in the environment: it signs its requests.
+
 Prints one JSON line per check and exits with 0 only when all passed. Bodies are text: the library ends them at a NUL.
 """
 
@@ -18,6 +20,13 @@ from rocketmq.client import Message, Producer, PullConsumer, PushConsumer
 
 PATIENCE_S = 60.0
 name_server, prefix = sys.argv[1:]
+
+
+def guarded(client: Any) -> Any:
+    """Let a client sign, if there are credentials."""
+    if "ACCESS_USER" in os.environ:
+        client.set_session_credentials(os.environ["ACCESS_USER"], os.environ["ACCESS_SECRET"], "")
+    return client
 
 
 class Ledger:
@@ -82,7 +91,7 @@ def message(ledger: Ledger, topic: str, number: int, body: str | None = None) ->
 
 
 def consumer(group: str, topic: str, handler: Callable[[Any], None], *, orderly: bool = False) -> PushConsumer:
-    made = PushConsumer(prefix + group, orderly=orderly)
+    made = guarded(PushConsumer(prefix + group, orderly=orderly))
     # A refused message is sent back once, and forgotten if that fails: as it does while another thread of the library
     # is still connecting to the same broker ("response is null" in its log). One thread waits for its own connection.
     made.set_thread_count(1)
@@ -167,7 +176,7 @@ def pulled(producer: Producer) -> None:
     ledger = Ledger()
     for number in range(12):
         producer.send_sync(message(ledger, "pulled", number))
-    puller = PullConsumer(prefix + "pulled")
+    puller = guarded(PullConsumer(prefix + "pulled"))
     puller.set_namesrv_addr(name_server)
     puller.start()
     for received in puller.pull(prefix + "pulled"):
@@ -200,7 +209,7 @@ def check(name: str, run: Callable[[], object], results: list[bool]) -> None:
 
 def main() -> None:
     sys.unraisablehook = lambda _: None  # refusing is raising here: a traceback for each would break our lines in two
-    producer = Producer(prefix + "producer")
+    producer = guarded(Producer(prefix + "producer"))
     producer.set_namesrv_addr(name_server)
     producer.start()
     results: list[bool] = []

@@ -2,6 +2,8 @@
 
     python member.py NAMESRV TOPIC GROUP NAME       (PYTHONPATH names the folder of the installed package)
 
+ACCESS_USER and ACCESS_SECRET in the environment: it signs its requests.
+
 The commands and lines are those of java/Member.java. The library asks for routes every thirty seconds.
 """
 
@@ -34,13 +36,20 @@ def send(producer: Producer, number: int) -> None:
         tell(sent=[None, result.offset, number])
 
 
+def guarded(client: Any) -> Any:
+    """Let a client sign, if there are credentials."""
+    if "ACCESS_USER" in os.environ:
+        client.set_session_credentials(os.environ["ACCESS_USER"], os.environ["ACCESS_SECRET"], "")
+    return client
+
+
 def main() -> None:
-    consumer = PushConsumer(group, orderly=True)
+    consumer = guarded(PushConsumer(group, orderly=True))
     consumer.set_instance_name(name)
     consumer.set_namesrv_addr(name_server)
     consumer.subscribe(topic, lambda got: tell(got=[got.queue_id, got.queue_offset, got.body.decode()]))
     consumer.start()
-    producer = Producer(f"{name}-producer")
+    producer = guarded(Producer(f"{name}-producer"))
     producer.set_namesrv_addr(name_server)
     producer.start()
     tell(ready=True)

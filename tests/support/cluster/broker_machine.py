@@ -7,12 +7,22 @@ from collections.abc import Mapping, Sequence
 
 from tests.support.cluster.machine import START_MS, MachineHarness
 
+from holdfast.access.role_secrets import RoleSecrets
 from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.service import store_options
 from holdfast.machine.effects import Effect, ReadLog, SyncLog, WriteFile
-from holdfast.machine.events import ChannelId, DiskFault, Event, FramesReceived, LogRead, LogSynced, ReadsReceived
+from holdfast.machine.events import (
+    ChannelId,
+    DiskFault,
+    Event,
+    FileWritten,
+    FramesReceived,
+    LogRead,
+    LogSynced,
+    ReadsReceived,
+)
 from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.errors import DiskFailed
 from holdfast.model.topic import TopicConfig
@@ -28,13 +38,22 @@ class BrokerHarness(MachineHarness):
     Cold reads are answered at once; syncs only when `sync` is called.
     """
 
-    def __init__(self, *, flush: str = "async", disk: SimDisk | None = None, **options: object) -> None:
+    def __init__(
+        self,
+        *,
+        flush: str = "async",
+        disk: SimDisk | None = None,
+        secrets: RoleSecrets | None = None,
+        **options: object,
+    ) -> None:
         self.disk = disk or SimDisk()
         settings = {"namesrv": (), "log_file_size": 1 << 20, **options}
         self.options = BrokerOptions(flush=flush, **settings)  # type: ignore[arg-type]
         self.store = MessageStore.open(self.disk, store_options(self.options), START_MS)
         self.pressure = MemoryPressure()
-        self.components = Components(self.options, self.store, self.disk, random.Random(7), START_MS, self.pressure)
+        self.components = Components(
+            self.options, self.store, self.disk, random.Random(7), START_MS, self.pressure, secrets
+        )
         self.broker = Broker(self.options, self.store, self.components)
         self.syncs: list[SyncLog] = []
         super().__init__(self.broker)
@@ -50,7 +69,8 @@ class BrokerHarness(MachineHarness):
             if isinstance(effect, SyncLog):
                 self.syncs.append(effect)
             elif isinstance(effect, WriteFile):
-                self.disk.replace(effect.path, effect.data)
+                self.disk.replace(effect.path, effect.data, is_private=effect.is_private)
+                super().feed(FileWritten(effect.path, self.now_ms))
             elif isinstance(effect, ReadLog):
                 self.feed(self._read(effect))
         return effects
@@ -93,7 +113,7 @@ class BrokerHarness(MachineHarness):
     def make_topic(self, name: str, queues: int = 4, **rest: object) -> None:
         """Host a topic."""
         config = TopicConfig(name=name, read_queues=queues, write_queues=queues, **rest)  # type: ignore[arg-type]
-        self.components.topics.put(config, self.now_ms)
+        self.components.topics.put(config)
 
 
 def a_send(

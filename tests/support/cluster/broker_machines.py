@@ -11,7 +11,7 @@ from collections import deque
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.cluster.machine import START_MS
 
-from holdfast.broker.flow.peer_calls import PURPOSE
+from holdfast.broker.flow.awaitables import CALLS
 from holdfast.machine.effects import Effect, OpenChannel, SendBytes
 from holdfast.machine.events import ChannelClosed, ChannelFailed, ChannelId, ChannelOpened, Event, FramesReceived
 from holdfast.model.mapping import LogicalQueue, TopicMapping, new_logical_queue
@@ -37,7 +37,7 @@ class StaticBroker(BrokerHarness):
         """Hand an event over, and take up calls to the others."""
         effects = super().feed(event)
         for effect in effects:
-            if isinstance(effect, OpenChannel) and effect.purpose == PURPOSE:
+            if isinstance(effect, OpenChannel) and effect.purpose == CALLS:
                 self._cluster.dial(self, effect.address)
             elif isinstance(effect, SendBytes) and effect.channel >= self._cluster.FIRST_CHANNEL:
                 self._cluster.forward(self, effect)
@@ -96,7 +96,7 @@ class StaticBrokers:
             (broker for broker in self.brokers.values() if broker.options.address == address and broker.is_up), None
         )
         if called is None:
-            caller.feed(ChannelFailed(address, "connection refused", caller.now_ms, PURPOSE))
+            caller.feed(ChannelFailed(address, "connection refused", caller.now_ms, CALLS))
             return
         self._last_channel += 1
         line = self._last_channel
@@ -105,7 +105,7 @@ class StaticBrokers:
         called.answers[line] = []
         caller.answers[line] = []
         called.feed(ChannelOpened(ChannelId(line), "10.1.9.9:5000", called.now_ms))
-        caller.feed(ChannelOpened(ChannelId(line), address, caller.now_ms, address, PURPOSE))
+        caller.feed(ChannelOpened(ChannelId(line), address, caller.now_ms, address, CALLS))
 
     def forward(self, sender: StaticBroker, effect: SendBytes) -> None:
         """Take bytes to the other end of a line."""
@@ -147,8 +147,8 @@ class StaticBrokers:
         mapping = mapping.with_queues(*queues, epoch=epoch)
         count = max(mapping.used_queue_ids(name), default=-1) + 1
         config = TopicConfig(name=topic, read_queues=count, write_queues=count, attributes=self.attributes)
-        broker.components.topics.put(config, broker.now_ms)
-        mappings.change(mapping, now_ms=broker.now_ms)
+        broker.components.topics.put(config)
+        mappings.change(mapping)
 
     def create(self, *leaders: str, topic: str = TOPIC) -> None:
         """Make a static topic with one logical queue for each of *leaders*."""
@@ -179,9 +179,9 @@ class StaticBrokers:
         if (
             known_mapping is not None
         ):  # The target has to know what is to be moved, to find an expired queue of its own in it.
-            broker.components.mappings.change(known_mapping.with_queues(queue), now_ms=broker.now_ms)
+            broker.components.mappings.change(known_mapping.with_queues(queue))
         record = broker.components.mappings.find(topic) or TopicMapping(topic=topic, broker=target)
-        physical_queue = broker.components.mappings.allocate(record, [number], broker.now_ms)[number]
+        physical_queue = broker.components.mappings.allocate(record, [number])[number]
         ends = source.components.mappings.seal(topic, [number])
         moved = queue.prepare(target, physical_queue).seal(*ends[number]).open_next()
         epoch = mapping.epoch + 1000

@@ -10,8 +10,13 @@ from tests.support.cluster.machine import MachineHarness
 from holdfast.machine.events import ChannelId
 from holdfast.model.route import Route
 from holdfast.model.topic import TopicConfig
+from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.config.kv_config import FILE as KV_FILE
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.route_changes import RouteChanges
+from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.cluster.registration import DataVersion, Registration, Topics, encode_registration
 from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import RequestCode
@@ -24,15 +29,20 @@ def a_name_server(
     lease_content: bytes | None = None,
     **options: Any,
 ) -> MachineHarness:
-    """Return a name server that has just started."""
-    machine = NameServer(
-        NameServerOptions(**options),
-        random.Random(7),
-        kv_content=kv_content,
-        static_content=static_content,
-        lease_content=lease_content,
-    )
-    return MachineHarness(machine)
+    """Return a name server that has just started, with a disk if it has a data folder or files are given."""
+    files = {KV_FILE: kv_content, STATIC_FILE: static_content, LEASES_FILE: lease_content}
+    disk = SimDisk() if "data" in options or any(content is not None for content in files.values()) else None
+    for path, content in files.items():
+        if disk is not None and content is not None:
+            disk.replace(path, content)
+    return MachineHarness(NameServer(NameServerOptions(**options), random.Random(7), disk=disk))
+
+
+def pop_changes(changes: RouteChanges) -> set[str]:
+    """Return the topics whose routes changed since the last call."""
+    topics = changes.topics
+    changes.clear()
+    return topics
 
 
 def a_topic(name: str, queues: int = 4, **parts: Any) -> TopicConfig:

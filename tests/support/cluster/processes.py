@@ -64,6 +64,7 @@ class ProcessCluster:
         flush: The flush mode of brokers that name no other.
         settings: Of every broker.
         name_server_environment: Of every name server, beside this process's own.
+        signer: The administrator as whom this cluster asks its servers, if they have access control.
 
     Attributes:
         name_servers: The addresses of all that were started.
@@ -79,6 +80,7 @@ class ProcessCluster:
         flush: str = "async",
         settings: Mapping[str, object] | None = None,
         name_server_environment: Mapping[str, str] | None = None,
+        signer: raw_requests.Signer | None = None,
     ) -> None:
         self.folder = folder
         self.name_servers: list[str] = []
@@ -88,6 +90,7 @@ class ProcessCluster:
         self._flush = flush
         self._at_first = (name_servers, brokers)
         self._name_server_environment = name_server_environment
+        self._signer = signer
         self._name_server_children: dict[str, Child] = {}
         self._children: list[Child] = []
 
@@ -169,7 +172,9 @@ class ProcessCluster:
             command += ["--set", f"{option}={value}"]
         broker.child = self._start(command, name=f"broker {broker.name}", port=broker.port)
         for each in broker.namesrv.split(";"):
-            raw_requests.wait_until_registered(each, [broker.address])  # Its name is listed while any replica is up.
+            raw_requests.wait_until_registered(
+                each, [broker.address], signer=self._signer
+            )  # Its name is listed while any replica is up.
         return broker
 
     def restart(self, server: str | BrokerProcess, *, port: int | None = None, is_empty: bool = False) -> None:
@@ -233,19 +238,21 @@ class ProcessCluster:
         """Return once all name servers list these brokers, by name or address; without any: all of the cluster."""
         addresses = [broker.address for broker in self.brokers.values()]
         for each in self.name_servers:
-            raw_requests.wait_until_registered(each, brokers or addresses)
+            raw_requests.wait_until_registered(each, brokers or addresses, signer=self._signer)
 
     def wait_until_gone(self, *brokers: str) -> None:
         """Return once no name server lists any of these brokers, by name or address."""
         for each in self.name_servers:
-            raw_requests.wait_until_gone(each, brokers)
+            raw_requests.wait_until_gone(each, brokers, signer=self._signer)
 
     def make_topic(
         self, topic: str, *, queues: int, on: Iterable[str] | None = None, attributes: str | None = None
     ) -> None:
         """Make a normal topic on brokers, all unless some are named; return once clients find it on all of them."""
         addresses = [self.brokers[name].address for name in on or self.brokers]
-        raw_requests.make_topic(self.name_servers[0], addresses, topic, queues=queues, attributes=attributes)
+        raw_requests.make_topic(
+            self.name_servers[0], addresses, topic, queues=queues, attributes=attributes, signer=self._signer
+        )
 
     def metrics(self, name: str) -> str:
         """Return the metrics of a broker that was started with the setting `metrics_listen`."""

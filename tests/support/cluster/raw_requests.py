@@ -1,5 +1,8 @@
 """Requests to real servers in raw frames, and waiting for what their answers say. Nothing of our own client is used."""
 
+import base64
+import hashlib
+import hmac
 import itertools
 import json
 import socket
@@ -37,11 +40,35 @@ class Answer(NamedTuple):
         return self.body.decode("utf-8", "replace").replace(" ", "")
 
 
-def raw_request(address: str, code: int, fields: Mapping[str, str], body: bytes = b"", **header: Any) -> Answer:
+class Signer(NamedTuple):
+    """A user whose requests are signed."""
+
+    user: str
+    secret: str
+
+    def sign(self, fields: Mapping[str, str], body: bytes) -> dict[str, str]:
+        """Return *fields* with those of the signature."""
+        signed = {**fields, "AccessKey": self.user}
+        content = "".join(value for _, value in sorted(signed.items())).encode() + body
+        digest = hmac.digest(self.secret.encode(), content, hashlib.sha1)
+        return {**signed, "Signature": base64.b64encode(digest).decode()}
+
+
+def raw_request(
+    address: str,
+    code: int,
+    fields: Mapping[str, str],
+    body: bytes = b"",
+    *,
+    signer: Signer | None = None,
+    **header: Any,
+) -> Answer:
     """Send one request to a server on a connection of its own; return the answer. *header* as one of `KINDS`."""
-    extra_fields = dict(header.pop("extFields", {}))
+    all_fields = {**fields, **header.pop("extFields", {})}
+    if signer is not None:
+        all_fields = signer.sign(all_fields, body)
     header_fields = {**JAVA_5, "code": code, "flag": 0, "opaque": next(_opaques), **header}
-    encoded_header = json.dumps({**header_fields, "extFields": {**fields, **extra_fields}}).encode()
+    encoded_header = json.dumps({**header_fields, "extFields": all_fields}).encode()
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
         connection.sendall(
@@ -74,19 +101,25 @@ def wait_until(
         time.sleep(_PAUSE_S)
 
 
-def wait_until_registered(name_server: str, brokers: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> None:
+def wait_until_registered(
+    name_server: str, brokers: Iterable[str], *, timeout_s: float = TIMEOUT_S, signer: Signer | None = None
+) -> None:
     """Return once the name server lists all *brokers*, by name or by address."""
-    _wait_for_brokers(name_server, set(brokers), present=True, timeout_s=timeout_s)
+    _wait_for_brokers(name_server, set(brokers), present=True, timeout_s=timeout_s, signer=signer)
 
 
-def wait_until_gone(name_server: str, brokers: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> None:
+def wait_until_gone(
+    name_server: str, brokers: Iterable[str], *, timeout_s: float = TIMEOUT_S, signer: Signer | None = None
+) -> None:
     """Return once the name server lists none of *brokers*, by name or by address."""
-    _wait_for_brokers(name_server, set(brokers), present=False, timeout_s=timeout_s)
+    _wait_for_brokers(name_server, set(brokers), present=False, timeout_s=timeout_s, signer=signer)
 
 
-def _wait_for_brokers(name_server: str, brokers: set[str], *, present: bool, timeout_s: float) -> None:
+def _wait_for_brokers(
+    name_server: str, brokers: set[str], *, present: bool, timeout_s: float, signer: Signer | None
+) -> None:
     def listed() -> str:
-        return raw_request(name_server, _GET_BROKER_CLUSTER_INFO, {}, **JAVA_4).text
+        return raw_request(name_server, _GET_BROKER_CLUSTER_INFO, {}, signer=signer, **JAVA_4).text
 
     def is_so() -> bool:
         text = listed()
@@ -99,15 +132,9 @@ def _wait_for_brokers(name_server: str, brokers: set[str], *, present: bool, tim
     )
 
 
-def make_topic(
-    name_server: str, brokers: Iterable[str], topic: str, *, queues: int, attributes: str | None = None
-) -> None:
-    """Make a topic on each of *brokers* (addresses); return once the name server reports it on all of them.
-
-    *attributes* as Java's tools write them: with `+queue.type=BatchCQ` it keeps batches whole.
-    """
-    addresses = list(brokers)
-    fields = {
+def java_topic_fields(topic: str, queues: int) -> dict[str, str]:
+    """Return the header fields with which Java's tools create a topic."""
+    return {
         "topic": topic,
         "defaultTopic": "TBW102",
         "readQueueNums": str(queues),
@@ -117,15 +144,32 @@ def make_topic(
         "topicSysFlag": "0",
         "order": "false",
     }
+
+
+def make_topic(
+    name_server: str,
+    brokers: Iterable[str],
+    topic: str,
+    *,
+    queues: int,
+    attributes: str | None = None,
+    signer: Signer | None = None,
+) -> None:
+    """Make a topic on each of *brokers* (addresses); return once the name server reports it on all of them.
+
+    *attributes* as Java's tools write them: with `+queue.type=BatchCQ` it keeps batches whole.
+    """
+    addresses = list(brokers)
+    fields = java_topic_fields(topic, queues)
     if attributes is not None:
         fields["attributes"] = attributes
     for address in addresses:
-        made = raw_request(address, _UPDATE_AND_CREATE_TOPIC, fields, **JAVA_4)
+        made = raw_request(address, _UPDATE_AND_CREATE_TOPIC, fields, signer=signer, **JAVA_4)
         if made.code != 0:
             raise ChildFailed(f"broker {address} does not make topic {topic}: {made.remark}")
 
     def find_route() -> Answer:
-        return raw_request(name_server, _GET_ROUTE, {"topic": topic}, **JAVA_4)
+        return raw_request(name_server, _GET_ROUTE, {"topic": topic}, signer=signer, **JAVA_4)
 
     def is_complete() -> bool:
         route = find_route()

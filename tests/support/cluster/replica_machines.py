@@ -7,8 +7,8 @@ import random
 from tests.support.cluster.broker_machine import BrokerHarness, a_send
 from tests.support.cluster.machine import START_MS
 
-from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
-from holdfast.broker.flow.peer_calls import PURPOSE as CALLS
+from holdfast.broker.flow.awaitables import CALLS
+from holdfast.broker.flow.component import SAVE_TIMER
 from holdfast.broker.replication.ha_master import PURPOSE
 from holdfast.broker.replication.ha_replica import TIMER as FOLLOWING_TIMER
 from holdfast.broker.replication.table_sync import TIMER as REPLICA_TIMER
@@ -53,7 +53,7 @@ class ReplicaPair:
             **options,  # type: ignore[arg-type]
         )
         self._channel = 100
-        self._chance = random.Random(3)
+        self._rng = random.Random(3)
         self.is_sync_paused = False
         self.is_read_split = True  # Reads bring parts of what was written.
 
@@ -91,7 +91,7 @@ class ReplicaPair:
                 data, source.streams[channel] = bytes(source.streams[channel]), bytearray()
                 while data:
                     is_quiet = False
-                    size = self._chance.randrange(1, len(data) + 1) if self.is_read_split else len(data)
+                    size = self._rng.randrange(1, len(data) + 1) if self.is_read_split else len(data)
                     target.feed(StreamReceived(ChannelId(channel), memoryview(data[:size]), target.now_ms))
                     data = data[size:]
                 if not self.is_sync_paused:
@@ -158,10 +158,10 @@ def log_bytes(harness: BrokerHarness) -> bytes:
 def make_static(harness: BrokerHarness, topic: str = "S", queues: int = 2) -> None:
     """Give a broker a static topic, all of whose queues it leads."""
     config = TopicConfig(name=topic, read_queues=queues, write_queues=queues)
-    harness.components.topics.put(config, harness.now_ms)
+    harness.components.topics.put(config)
     queues_created = {number: new_logical_queue(number, "broker-a", number) for number in range(queues)}
     mapping = TopicMapping(
         topic=topic, broker="broker-a", scope="__global__", epoch=START_MS, total=queues, queues=queues_created
     )
-    harness.components.mappings.change(mapping, now_ms=harness.now_ms, config=config)
-    harness.pass_time(0, OFFSETS_TIMER)  # the end of any event writes what was recorded in it
+    harness.components.mappings.change(mapping, config=config)
+    harness.pass_time(0, SAVE_TIMER)  # the end of any event writes what was recorded in it

@@ -23,11 +23,11 @@ from holdfast.admin.static_topics import ClusterMappings
 from holdfast.admin.topic_plans import RepairPlan, leaderless_queues, repair_plan
 from holdfast.model.errors import MappingRefused
 from holdfast.model.floor import floor_of
-from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, new_logical_queue
+from holdfast.model.mapping import LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.model.scope import GLOBAL, covers
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster import mapping as wire
-from holdfast.wire.cluster.mapping import MappedTopic, from_detail, to_detail, to_info
+from holdfast.wire.cluster.mapping import MappedTopic, from_detail, from_wire_segment, to_detail, to_info
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
@@ -340,9 +340,7 @@ class ScriptedTopics(ScriptedAccess):
         empty = TopicMapping(topic=order.topic.name, broker=name, total=order.total)
         self.records[name].setdefault(order.topic.name, empty)
         for queue in order.queues:
-            segments = tuple(
-                Segment(**{f: getattr(segment, f) for f in segment.__struct_fields__}) for segment in queue.segments
-            )
+            segments = tuple(map(from_wire_segment, queue.segments))
             used = self.records[name][order.topic.name].used_queue_ids(name)
             forced = LogicalQueue(queue.queue, segments).force(name, max(used, default=-1) + 1)
             record = self.records[name][order.topic.name].with_queues(forced, epoch=order.epoch)

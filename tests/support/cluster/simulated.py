@@ -65,11 +65,10 @@ class MovingCluster(SimulatedCluster):
             config = TopicConfig(
                 name=topic, read_queues=len(led_queues), write_queues=len(led_queues), attributes=named
             )
-            components.topics.put(config, self.world.now_ms)
+            components.topics.put(config)
             queues = {queue: new_logical_queue(queue, name, at) for at, queue in enumerate(led_queues)}
             components.mappings.change(
                 TopicMapping(topic=topic, broker=name, scope=scope, epoch=1, total=len(leaders), queues=queues),
-                now_ms=self.world.now_ms,
             )
         self.run(5_000)
 

@@ -12,18 +12,19 @@ from typing import Any
 
 import msgspec
 
+from holdfast.access.role_secrets import RoleSecrets
 from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.replication.ha_master import PURPOSE as REPLICATION
 from holdfast.broker.service import store_options
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import Event
 from holdfast.model.errors import HoldfastError
 from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
-from holdfast.nameserver.config.kv_config import FILE as KV_FILE
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.world.disk import SimDisk
 from holdfast.sim.world.network import Network
@@ -59,14 +60,14 @@ class ManualClient(SimClient):
         node: Where it runs.
     """
 
-    def __init__(self, name: str, name_servers: str, chance: Random) -> None:
-        super().__init__(name, name_servers, chance)
+    def __init__(self, name: str, name_servers: str, rng: Random) -> None:
+        super().__init__(name, name_servers, rng)
         self.received: list[tuple[str, Command]] = []
         self.node: Node | None = None
 
-    def handle_request(self, address: str, command: Command) -> None:
+    def handle_request(self, request: ServerRequest) -> None:
         """Take note of what a broker says."""
-        self.received.append((address, command))
+        self.received.append((request.address, request.command))
 
 
 class SimulatedCluster:
@@ -87,8 +88,14 @@ class SimulatedCluster:
         retention_ms: int | None = None,
         name_servers: int = 1,
         clusters: dict[str, str] | None = None,
+        replicas: dict[str, str] | None = None,
+        auth: bool = False,
+        cluster_secret: str = "",
         **options: Any,
     ) -> None:
+        self.replicas = replicas or {}  # the brokers that are replicas, and of which they are
+        self.auth = auth
+        self.cluster_secret = cluster_secret  # for the servers that are started from now on
         self.clusters = clusters or {}  # of brokers that are in another than the usual one
         self._log_file_size = log_file_size
         self._retention_ms = retention_ms
@@ -126,11 +133,13 @@ class SimulatedCluster:
         *,
         host: str = "",
         disk: SimDisk | None = None,
+        streams: dict[str, str] | None = None,
     ) -> Node:
         environment = HostEnvironment(
-            name=name, host=host or address.partition(":")[0], chance=self.world.chance(name), disk=disk
+            name=name, host=host or address.partition(":")[0], rng=self.world.rng(name), disk=disk
         )
-        return Node(self.world, self.network, environment, build_machine, addresses=(address,) if address else ())
+        addresses = (address,) if address else ()
+        return Node(self.world, self.network, environment, build_machine, addresses=addresses, streams=streams)
 
     def _name_server(self, address: str) -> Node:
         disk = SimDisk()
@@ -139,17 +148,20 @@ class SimulatedCluster:
         return self._node(f"namesrv{number or ''}", address, self._build_name_server, disk=disk)
 
     def _build_name_server(self, environment: HostEnvironment, _now_ms: int) -> BuiltMachine:
-        assert environment.disk is not None
-        static, leases, kv = map(environment.disk.read_file, (STATIC_FILE, LEASES_FILE, KV_FILE))
-        options = NameServerOptions(data="kv", broker_timeout_ms=60_000)
-        return BuiltMachine(
-            NameServer(options, environment.chance, kv_content=kv, static_content=static, lease_content=leases)
-        )
+        options = NameServerOptions(data="kv", broker_timeout_ms=60_000, auth=self.auth)
+        secrets = self._secrets(environment)
+        return BuiltMachine(NameServer(options, environment.rng, disk=environment.disk, secrets=secrets))
+
+    def _secrets(self, environment: HostEnvironment) -> RoleSecrets:
+        return RoleSecrets(environment.rng.randbytes, (self.cluster_secret,) if self.cluster_secret else ())
 
     def create_broker(self, name: str, address: str, disk: SimDisk | None = None) -> Node:
         """Return a host for a broker, with the disk of another if there was one."""
+        master = self.replicas.get(name)
         options = BrokerOptions(
-            name=name,
+            name=master or name,
+            replica_of=master,
+            auth=self.auth,
             namesrv=self._namesrv,
             listen=address,
             flush=self.flush,  # type: ignore[arg-type]
@@ -167,18 +179,18 @@ class SimulatedCluster:
                 options_used = msgspec.structs.replace(options_used, retention_ms=self._retention_ms)
             store = MessageStore.open(environment.disk, options_used, now_ms)
             components = self.components[name] = Components(
-                options, store, environment.disk, environment.chance, now_ms
+                options, store, environment.disk, environment.rng, now_ms, secrets=self._secrets(environment)
             )
             self.stores[name] = store
             machine = StepCounter(Broker(options, store, components), lambda: self._count(name))
             return BuiltMachine(machine, store.close)
 
-        return self._node(name, address, build, disk=disk or SimDisk())
+        return self._node(name, address, build, disk=disk or SimDisk(), streams={options.ha_address: REPLICATION})
 
     def add_client(self, name: str) -> ManualClient:
         """Return one more client, on a host of its own."""
         self._client_count += 1
-        hand = ManualClient(name, NAMESRV, self.world.chance(name))
+        hand = ManualClient(name, NAMESRV, self.world.rng(name))
         hand.node = self._node(
             name, "", lambda _environment, _now_ms: BuiltMachine(hand), host=f"10.0.2.{self._client_count}"
         )

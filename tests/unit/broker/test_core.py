@@ -7,10 +7,11 @@ from tests.support.cluster.machine import codes
 
 from holdfast.broker.deferred.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.dispatch import _DELIVERED_SIZE_MAX
+from holdfast.broker.flow.component import SAVE_TIMER
 from holdfast.broker.tables.creation_limit import CREATED_AT_ONCE_MAX
-from holdfast.machine.effects import CloseChannel, Log
+from holdfast.machine.effects import CloseChannel, Log, SetTimer
 from holdfast.machine.events import ChannelId
-from holdfast.model.errors import DiskFailed
+from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command
@@ -112,10 +113,10 @@ def watch_writes(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> list[s
     written: list[str] = []
     replace = desk.disk.replace
 
-    def watch(path: str, data: bytes) -> None:
+    def watch(path: str, data: bytes, *, is_private: bool = False) -> None:
         if not path.endswith(".bak"):
             written.append(path)
-        replace(path, data)
+        replace(path, data, is_private=is_private)
 
     monkeypatch.setattr(desk.disk, "replace", watch)
     return written
@@ -136,7 +137,7 @@ def test_the_groups_of_one_heartbeat_are_kept_with_two_writes(
 
     (answer,) = [told for told in desk.call(a_heartbeat(30)) if told.is_response]
     at_once = list(written)
-    desk.pass_time(5_000, "offsets")
+    desk.pass_time(5_000, "kept files")
 
     assert answer.code == 0
     assert desk.components.clients.members("g29") == ["c"]
@@ -205,7 +206,7 @@ def test_the_topics_of_one_read_are_kept_with_one_write_before_they_are_answered
 def test_a_topic_that_cannot_be_kept_is_not_promised(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The channel closes instead: the sender knows that it does not know."""
 
-    def fail(path: str, data: bytes) -> None:
+    def fail(path: str, data: bytes, *, is_private: bool) -> None:
         raise DiskFailed(f"no room for {path}")
 
     monkeypatch.setattr(desk.disk, "replace", fail)
@@ -216,3 +217,57 @@ def test_a_topic_that_cannot_be_kept_is_not_promised(desk: BrokerHarness, monkey
     assert answers == []
     assert CloseChannel(ChannelId(1)) in desk.effects[before:]
     assert [effect.event for effect in desk.effects[before:] if isinstance(effect, Log)] == ["disk failed"]
+
+
+def test_a_topic_for_which_the_disk_has_no_space_is_reported_at_once_and_saved_later(desk: BrokerHarness) -> None:
+    """The operator must not wait for the next periodic save to learn it, and nobody needs to create the topic again."""
+
+    def refuse(call: str, path: str) -> None:
+        if call == "replace":
+            raise DiskFull(f"no room for {path}")
+
+    desk.disk.before = refuse
+    before = len(desk.effects)
+
+    assert desk.call(a_send("new")) == []
+    assert [effect.event for effect in desk.effects[before:] if isinstance(effect, Log)] == [
+        "no space for configuration files"
+    ]
+
+    desk.disk.before = None
+    desk.pass_time(5_000, SAVE_TIMER)
+    assert desk.effects[-1] == SetTimer(SAVE_TIMER, desk.now_ms + 5_000)
+    assert desk.logged()[-1] == "configuration files are written again"
+    assert BrokerHarness(disk=desk.disk).components.topics.find("new") is not None
+
+
+def test_a_file_is_written_although_the_event_that_saved_it_fails(desk: BrokerHarness) -> None:
+    """Otherwise its `KeptFile` would wait for the result of a write that never began, and save nothing any more."""
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    desk.components.offsets.commit("g", "T", 0, 5)
+    desk.components.turn.spawn(fail())
+
+    with pytest.raises(ZeroDivisionError):
+        desk.pass_time(5_000, SAVE_TIMER)
+    desk.pass_time(0, "housekeep")
+
+    assert b'"T@g":{"0":5}' in (desk.disk.read_file("config/consumerOffset.json") or b"")
+
+
+def test_what_a_failed_event_has_caused_is_dropped(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its effects nor its records reach the next event."""
+    turn = desk.components.turn
+
+    def fail(*_: object) -> None:
+        turn.close(ChannelId(1))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(desk.components.pull_handler, "handle_pull", fail)
+    with pytest.raises(ZeroDivisionError):
+        desk.call(a_send(), a_pull())
+
+    assert not turn
+    assert desk.store.queue("T", 0).next_offset == 0

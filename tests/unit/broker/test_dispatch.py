@@ -6,6 +6,7 @@ from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.cluster.machine import codes
 
 from holdfast.machine.effects import CloseChannel, Fault, SendBytes, SyncLog
+from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed
 from holdfast.wire.frames.codes import ResponseCode
 
@@ -76,6 +77,7 @@ def test_a_fault_of_ours_is_told_to_the_channel_that_met_it_alone(monkeypatch: p
     desk = a_desk()
 
     def fail(*_: object) -> None:
+        desk.components.turn.close(ChannelId(1))
         raise ZeroDivisionError
 
     monkeypatch.setattr(desk.components.pull_handler, "handle_pull", fail)
@@ -85,6 +87,7 @@ def test_a_fault_of_ours_is_told_to_the_channel_that_met_it_alone(monkeypatch: p
 
     assert [codes(answered[channel]) for channel in (1, 2, 3)] == [[0], [], [0]]
     assert [effect.channel for effect in desk.effects if isinstance(effect, Fault)] == [2]
+    assert not desk.closed(), "what the failed read had caused is dropped"
     monkeypatch.undo()
     assert bodies(desk) == [b"one", b"two"]
 

@@ -34,8 +34,8 @@ def test_logical_queues_that_take_nothing_are_counted():
         total=2,
         queues={n: new_logical_queue(n, desk.options.name, n) for n in (0, 1)},
     )
-    desk.components.topics.put(TopicConfig(name="T", read_queues=2, write_queues=2), desk.now_ms)
-    desk.components.mappings.change(mapping, now_ms=desk.now_ms)
+    desk.components.topics.put(TopicConfig(name="T", read_queues=2, write_queues=2))
+    desk.components.mappings.change(mapping)
     assert numbers(desk)["broker_static_queues_held",] == 0
 
     desk.components.relay.suspend_sends("T", [1], "somebody answers")

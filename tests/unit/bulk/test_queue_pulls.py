@@ -75,7 +75,7 @@ def line() -> PlayedLine:
 @pytest.fixture
 def pulls() -> QueuePuller:
     client = PlayedClient()
-    return QueuePuller(client, QueueRpc(client, "g"), "g")
+    return QueuePuller(QueueRpc(client, "g"), lambda topic: None)
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from tests.unit.columns.test_message_columns import a_record, block_of
 
-from holdfast.bulk.cluster_session import Unavailable
+from holdfast.bulk.cluster_connection import Unavailable
 from holdfast.bulk.queue_pulls import PullRequest, PullResult
 from holdfast.bulk.read_options import Bound, QueueKey, Range, ReadOptions
 from holdfast.bulk.task_reader import DataLost, read_ranges
 from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.columns.message_columns import RecordOrigin
-from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
+from holdfast.model.errors import AccessDenied, BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.queue import MessageQueue
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 0)
@@ -32,6 +32,8 @@ class PlayedLink:
     def __init__(self, *answers: PullResult | HoldfastError, patience_s: float = 60) -> None:
         self._answers = list(answers)
         self.patience_s = patience_s
+        self.connection = self.pulls = self.client = self
+        self.tls = None
         self.asked: list[int] = []
         self.asked_ahead: list[int] = []
         self.rejected: list[int] = []
@@ -95,6 +97,15 @@ def test_the_same_pull_is_made_again_until_it_is_answered(read: Read):
     assert read(link) == list(range(10))
     assert link.asked == [0, 4, 4, 4]
     assert [type(error) for error in link.mended] == [ConnectionLost, BrokerRefused]
+
+
+def test_a_refusal_of_access_control_ends_the_query(read: Read):
+    """At once, with the text of the broker."""
+    link = PlayedLink(AccessDenied(16, "User:ann has no permission to access Topic:orders"), found(0, 10))
+
+    with pytest.raises(AccessDenied, match="no permission to access Topic:orders"):
+        read(link)
+    assert link.mended == []
 
 
 def test_the_next_pull_is_under_way_while_rows_are_made(read: Read):

@@ -19,7 +19,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
+from holdfast.access.acl_file_reader import read_acl_files
 from holdfast.admin import tables
+from holdfast.admin.access_control import Explanation, ImportedAccount, RuleDescription, UserRules, UserSummary
 from holdfast.admin.cluster import BrokerDescription
 from holdfast.admin.groups import GroupLag, GroupSummary
 from holdfast.admin.moves import MovePlan
@@ -27,8 +29,10 @@ from holdfast.admin.offsets import OffsetChange
 from holdfast.admin.tables import Printable, print_all
 from holdfast.admin.topics import TopicSummary
 from holdfast.cli import broker_keys, move_output
-from holdfast.cli.commands import broker, cluster, dr, group, index, message, profile, queue, topic
+from holdfast.cli.commands import acl, broker, cluster, dr, group, index, message, profile, queue, topic, user
 from holdfast.cli.profiles import Profile, Profiles
+from holdfast.model.access.resource import Action, Resource, ResourceType
+from holdfast.model.access.user import UserKind
 from holdfast.model.route import Route
 from holdfast.pipeline.archive import archive_job, backfill
 from holdfast.pipeline.audit import audit_job
@@ -198,7 +202,40 @@ def _route() -> Route:
     return sample(Route)  # type: ignore[no-any-return]
 
 
+USER = "customer-orders-service"
+RULES = [
+    RuleDescription("Allow", f"Topic:{TOPIC}*", ["Pub", "Sub", "Get"], ["192.168.117.0/24", "10.0.0.0/8"], "Default"),
+    RuleDescription("Deny", "*", ["All"], [], "Custom"),
+]
+ACL_1 = read_acl_files(
+    [
+        (
+            "f",
+            b"{accounts: [{accessKey: customer-orders-service, secretKey: 1234567, whiteRemoteAddress: 10.0.0.*}]}",
+        )
+    ]
+)
+
 CASES: list[Callable[[], list[Printable]]] = [
+    shown_by(
+        user.list_users,
+        [UserSummary(USER, UserKind.SUPER, is_enabled=False), UserSummary("a", UserKind.NORMAL, True, 256)],
+    ),
+    shown_by(acl.list_rules, [UserRules(USER, RULES)]),
+    of(
+        acl._explanation,
+        found=Explanation(is_allowed=False, reason=SENTENCE, matches=RULES, others=RULES),
+        user=USER,
+        action=Action.PUB,
+        resource=Resource(ResourceType.TOPIC, TOPIC),
+        ip="192.168.117.203",
+    ),
+    of(
+        acl._import_parts,
+        done=[ImportedAccount(USER, UserKind.SUPER, RULES, "differs")],
+        acl=ACL_1,
+        dry_run=True,
+    ),
     of(broker.status_table),
     of(broker.blocker_parts, broker=BROKER),
     shown_by(broker.describe, [sample(BrokerDescription)], broker=BROKER),

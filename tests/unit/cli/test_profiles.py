@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.profiles import find_namesrv, load_profiles
+from holdfast.cli.profiles import ChosenCluster, find_cluster, find_namesrv, load_profiles
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError
 
 TEXT = """
@@ -109,3 +110,51 @@ def test_an_unknown_key_in_the_file_is_refused(tmp_path: Path):
 
     with pytest.raises(ConfigError, match="a profile is"):
         load_profiles({"XDG_CONFIG_HOME": str(tmp_path)})
+
+
+SECURED = """
+[profiles.secured]
+namesrv = "10.0.0.4:9876"
+tls_ca = "profile-ca.pem"
+tls_verify = "chain"
+"""
+
+
+@pytest.fixture
+def secured(environment: dict[str, str]) -> dict[str, str]:
+    """A home with a profile that uses TLS, too."""
+    file = Path(environment["XDG_CONFIG_HOME"]) / "holdfast" / "config.toml"
+    file.write_text(TEXT + SECURED, encoding="utf-8")
+    return environment
+
+
+def test_connections_are_plain_unless_something_says_how_to_use_tls(secured: dict[str, str]):
+    assert find_cluster({}, secured) == ChosenCluster("127.0.0.1:9876", "profile local", None)
+    assert find_cluster({"profile": "staging"}, secured).tls is None
+
+
+def test_a_profile_says_how_to_use_tls(secured: dict[str, str]):
+    """The one of the command line is not changed by variables, as its address is not."""
+    of_profile = ClientTls(ca="profile-ca.pem", verify="chain")
+
+    assert find_cluster({"profile": "secured"}, secured | {"HOLDFAST_TLS_CA": "v.pem"}).tls == of_profile
+    assert find_cluster({}, secured | {"HOLDFAST_PROFILE": "secured"}).tls == of_profile
+    assert find_cluster({"profile": "staging"}, secured | {"HOLDFAST_TLS_CA": "v.pem"}).tls is None
+    assert find_cluster({}, secured | {"HOLDFAST_PROFILE": "secured", "HOLDFAST_TLS_CA": "v.pem"}).tls == ClientTls(
+        ca="v.pem"
+    )
+
+
+def test_a_flag_is_added_to_what_the_others_say(secured: dict[str, str]):
+    flags = {"namesrv": "h:1", "tls_verify": "none"}
+
+    assert find_cluster(flags, secured).tls == ClientTls(verify="none")
+    assert find_cluster(flags, secured | {"HOLDFAST_TLS_CA": "v.pem"}).tls == ClientTls(ca="v.pem", verify="none")
+    assert find_cluster({"profile": "secured", "tls_ca": "f.pem"}, secured).tls == ClientTls(ca="f.pem", verify="chain")
+
+
+def test_a_variable_that_cannot_work_is_refused(secured: dict[str, str]):
+    with pytest.raises(ConfigError, match="HOLDFAST_TLS_VERIFY is 'some'"):
+        find_cluster({}, secured | {"HOLDFAST_TLS_VERIFY": "some"})
+    with pytest.raises(ConfigError, match="needs its key"):
+        find_cluster({"tls_cert": "cert.pem"}, secured)

@@ -6,13 +6,14 @@ import pytest
 import typer
 
 from holdfast.cli.main import main
+from holdfast.cli.profiles import ChosenCluster
 from holdfast.cli.session import NotConfirmed, Session, cluster_command, parse_pairs
 from holdfast.model.errors import ConfigError
 
 
 @pytest.fixture
 def session() -> Session:
-    return Session(namesrv="127.0.0.1:1", profile=None, timeout_s=1, as_json=False)
+    return Session(cluster=ChosenCluster("127.0.0.1:1", "--namesrv", None), timeout_s=1, as_json=False)
 
 
 @pytest.fixture

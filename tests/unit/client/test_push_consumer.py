@@ -110,7 +110,9 @@ async def test_a_lost_queue_is_committed_before_it_is_left(monkeypatch: pytest.M
         async with consumer:
             await poll_until(lambda: len(bodies.got) == 20)
             group.other_members = ["zzz"]
-            server.push(Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=2))
+            server.push(
+                Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=2, fields={"consumerGroup": "readers"})
+            )
             await poll_until(lambda: [queue.queue_id for queue in consumer.assignment] == [0])
             await poll_until(lambda: group.committed.get(1) == 10)
             assert group.committed.get(0, 0) == 0, "the queue that stays is committed later"

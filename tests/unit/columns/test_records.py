@@ -22,8 +22,8 @@ def a_block(sizes: list[int], body: bytes = b"") -> bytearray:
 
 
 def sizes_of_many_kinds(least: int = RECORD_SIZE_MIN, most: int = 2000) -> list[int]:
-    chance = random.Random(7)
-    return [chance.randint(least, most) for _ in range(COUNT)]
+    rng = random.Random(7)
+    return [rng.randint(least, most) for _ in range(COUNT)]
 
 
 def starts_of(sizes: list[int]) -> list[int]:

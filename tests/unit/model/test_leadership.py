@@ -56,8 +56,8 @@ def test_who_handed_a_queue_over_is_believed_before_its_new_leader_is_heard():
     assert brokers(replaced, gave_it_away)[0] == brokers(gave_it_away, replaced)[0] == "c"
 
 
-@pytest.mark.parametrize(("generation", "first"), [(3, -1), (-1, 5)])
-def test_what_others_only_plan_or_cannot_date_is_no_claim(generation: int, first: int):
+@pytest.mark.parametrize(("generation", "first"), [(3, None), (-1, 5)])
+def test_what_others_only_plan_or_cannot_date_is_no_claim(generation: int, first: int | None):
     """A home that is prepared does not lead; and without a generation only a broker's own record has an epoch."""
     home = Segment(generation=generation, broker="c", queue_id=0, first=first)
 

@@ -18,7 +18,7 @@ def moved(*ends: int) -> LogicalQueue:
     return queue
 
 
-def upstream(*homes: tuple[str, int]) -> LogicalQueue:
+def upstream(*homes: tuple[str, int | None]) -> LogicalQueue:
     """Return a queue as upstream's tools leave it: (broker, first offset), no ends."""
     return LogicalQueue(
         0,
@@ -119,7 +119,7 @@ def refusals() -> list[tuple[str, Callable[[], LogicalQueue]]]:
         ("prepare first", open_queue.open_next),
         ("seal first", prepared.open_next),
         ("nothing to roll back", open_queue.rollback),
-        ("nothing to roll back to", upstream(("a", -1)).rollback),
+        ("nothing to roll back to", upstream(("a", None)).rollback),
         ("move elsewhere", lambda: open_queue.force("b", 7)),
         ("one queue, one segment", lambda: open_queue.force("a", 0)),
         ("known ends", lambda: open_queue.fix_end(3)),
@@ -187,7 +187,7 @@ def test_reading_finds_the_home_as_upstream_does():
 
 def test_undecided_homes_are_not_read():
     """Their records have no place yet; an offset older than all lands on the oldest decided one."""
-    queue = upstream(("a", 0), ("b", -1))
+    queue = upstream(("a", 0), ("b", None))
 
     assert queue.locate(10**9) == queue.segments[0]
     assert queue.segment_after(queue.segments[0]) is None
@@ -197,7 +197,7 @@ def test_undecided_homes_are_not_read():
 
 def test_a_queue_of_which_nothing_is_decided_can_be_held():
     """A Java broker tells where a queue is, not since when."""
-    queue = upstream(("a", -1))
+    queue = upstream(("a", None))
 
     assert queue.leader.broker == "a"
     assert (queue.locate(0), queue.minimum, queue.logical_min()) == (None, None, None)
@@ -276,7 +276,7 @@ def test_an_end_that_nobody_heard_of_can_be_taken_back(end: int):
     sealed = moved(10).prepare("c", 0).seal(3, last_ms=7).shorten(end, generation=1)
     forced = moved(10).force("c", 0).fix_end(3, last_ms=7).shorten(end, generation=1)
 
-    assert (sealed.leader.logical_end, sealed.leader.last_ms) == (10 + end, 7 if end else -1)
+    assert (sealed.leader.logical_end, sealed.leader.last_ms) == (10 + end, 7 if end else None)
     assert sealed.open_next().leader.first == 10 + end
     assert (spans(forced)[1], forced.leader.first) == (("b", 10, 10 + end), 10 + FORCED_GAP)
 
@@ -413,6 +413,38 @@ def test_rows_say_what_cannot_be_said_in_numbers():
     assert labels == ["0(0-9)", "0(10-?)", f"0({10 + FORCED_GAP}-)", "0(prepared)"]
     assert [row.label for row in moved(3).seal(0).rows()] == ["0(0-2)", "0(empty)"]
     assert [row.label for row in upstream(("a", 0), ("b", 10_000)).rows()] == ["0(0-?)", "0(10000-)"]
+
+
+# Gaps.
+
+
+@pytest.mark.parametrize(
+    ("is_known", "skips", "ranges"),
+    [
+        (True, False, [(10, 60), (50 + FORCED_GAP, 70 + FORCED_GAP)]),
+        (False, False, []),
+        (False, True, [(50 + FORCED_GAP, 70 + FORCED_GAP)]),
+    ],
+)
+def test_reading_stops_before_an_unknown_end(*, is_known: bool, skips: bool, ranges: list[tuple[int, int]]):
+    """The dead broker may return with more records; a reader that does not want to wait says so."""
+    forced = new_logical_queue(0, "a", 0).force("b", 0, known_end=50)
+    queue = forced.fix_end(60) if is_known else forced
+    opened, end = 50 + FORCED_GAP, 70 + FORCED_GAP
+
+    assert queue.readable_ranges(10, end, skips_unknown=skips) == ranges
+    assert queue.find_unknown_end(10, end) == (None if is_known else queue.segments[0])
+    assert queue.readable_ranges(opened + 5, end, skips_unknown=skips) == [(opened + 5, end)]
+    assert queue.find_unknown_end(opened + 5, end) is None
+
+
+def test_removed_offsets_are_left_to_the_reader():
+    """Retention removed the oldest segment: the reader decides whether its records are lost."""
+    queue = moved(10, 20).expire(0, 0)
+
+    assert queue.readable_ranges(4, 35) == [(4, 10), (10, 30), (30, 35)]
+    assert queue.readable_ranges(2, 8) == [(2, 8)]
+    assert queue.readable_ranges(40, 40) == []
 
 
 # Lag, and what old homes remember.

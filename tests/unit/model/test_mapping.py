@@ -131,7 +131,7 @@ def homes(*segments: Segment) -> TopicMapping:
     return a_record("a", LogicalQueue(0, segments))
 
 
-def a_home(generation: int, first: int, *, end: int = -1, broker: str = "a", **more: int) -> Segment:
+def a_home(generation: int, first: int | None, *, end: int | None = None, broker: str = "a", **more: int) -> Segment:
     queue_id = more.pop("queue_id", generation)
     return Segment(generation=generation, broker=broker, queue_id=queue_id, first=first, end=end, **more)
 
@@ -154,12 +154,12 @@ BROKEN: list[tuple[str, TopicMapping]] = [
     ("segments have brokers", homes(a_home(0, 0, broker=""))),
     ("ends fit", homes(a_home(0, 0, start=5, end=4))),
     ("ends fit", homes(a_home(0, 0, end=-5))),
-    ("decided before closed", homes(a_home(0, -1, end=4))),
+    ("decided before closed", homes(a_home(0, None, end=4))),
     ("rising generations", homes(a_home(1, 0, end=5), a_home(1, 5, queue_id=2))),
     ("rising generations", homes(a_home(2, 0, end=5), a_home(1, 5))),
-    ("only the newest undecided", homes(a_home(0, -1), a_home(1, 5))),
+    ("only the newest undecided", homes(a_home(0, None), a_home(1, 5))),
     ("leaders stay", homes(a_home(0, 0, end=5, expired=True))),
-    ("leaders stay", homes(a_home(0, 0, end=5), a_home(1, 5, end=6, expired=True), a_home(2, -1))),
+    ("leaders stay", homes(a_home(0, 0, end=5), a_home(1, 5, end=6, expired=True), a_home(2, None))),
     ("offsets rise", homes(a_home(0, 5), a_home(1, 5))),
     ("offsets rise", homes(a_home(0, 0, end=6), a_home(1, 5))),
     ("contiguous offsets", homes(a_home(0, 0, end=5), a_home(1, 6))),
@@ -190,7 +190,7 @@ def test_a_record_of_another_broker_is_refused():
 def test_a_tool_prepares_the_next_home():
     """The first two steps of upstream's remap; what the tool does not know stays."""
     old = a_record("a", move(ZERO, "b", 5).expire(0, 0), ONE)
-    told = LogicalQueue(0, (a_home(1, 10, broker="b", queue_id=5), a_home(2, -1, broker="c", queue_id=0)))
+    told = LogicalQueue(0, (a_home(1, 10, broker="b", queue_id=5), a_home(2, None, broker="c", queue_id=0)))
 
     new = accept_update(old, a_record("a", told, epoch=2))
 

@@ -23,3 +23,4 @@ def test_a_number_has_its_width_and_not_one_more(kind: type[int], largest: int):
 def test_a_count_is_read_or_is_the_default(text: str | None, number: int) -> None:
     """Whatever a stranger wrote."""
     assert parse_count(text, -1) == number
+    assert parse_count(text) == (None if number < 0 else number)

@@ -7,7 +7,7 @@ from holdfast.model.errors import MappingRefused
 from holdfast.model.segment import Segment, Status
 
 
-def a_segment(first: int = 100, start: int = 10, end: int = -1, **more: bool) -> Segment:
+def a_segment(first: int | None = 100, start: int = 10, end: int | None = None, **more: bool) -> Segment:
     return Segment(generation=1, broker="b", queue_id=3, first=first, start=start, end=end, **more)
 
 
@@ -24,24 +24,30 @@ def test_offsets_are_moved_by_the_delta():
 @pytest.mark.parametrize(
     ("first", "end", "physical", "logical"),
     [
-        (-1, -1, 12, -1),
-        (100, -1, 9, 100),
-        (100, -1, 50, 140),
+        (100, None, 9, 100),
+        (100, None, 50, 140),
         (100, 20, 20, 110),
         (100, 20, 21, 110),
         (100, 10, 11, 100),
     ],
 )
-def test_loosely_an_offset_stays_inside(first: int, end: int, physical: int, logical: int):
-    """As upstream answers sends and minimums: -1 while undecided, never beyond a recorded end."""
-    assert a_segment(first=first, end=end).to_logical_loosely(physical) == logical
+def test_a_clamped_offset_stays_inside(first: int, end: int | None, physical: int, logical: int):
+    """As upstream answers minimums: never beyond a recorded end."""
+    segment = a_segment(first=first, end=end)
+
+    assert segment.to_logical(segment.clamp(physical)) == logical
 
 
 def test_an_undecided_start_never_enters_arithmetic():
-    """-1 looks like an offset: it is refused, with the way out."""
-    segment = a_segment(first=-1)
+    """It is refused, with the way out."""
+    segment = a_segment(first=None)
 
-    for ask in (lambda: segment.delta, lambda: segment.to_logical(1), lambda: segment.to_physical(1)):
+    for ask in (
+        lambda: segment.delta,
+        lambda: segment.static_max,
+        lambda: segment.to_logical(1),
+        lambda: segment.to_physical(1),
+    ):
         with pytest.raises(MappingRefused, match="finish the move or roll it back") as refused:
             ask()
         assert refused.value.rule == "undecided"
@@ -55,7 +61,6 @@ def test_an_undecided_start_never_enters_arithmetic():
         (a_segment(), None, 100),
         (a_segment(end=10), 100, 100),
         (a_segment(end=25), 115, 115),
-        (a_segment(first=-1, end=25), None, 14),
     ],
 )
 def test_the_logical_end_is_known_when_the_physical_is(segment: Segment, last: int | None, static_max: int):
@@ -66,7 +71,7 @@ def test_the_logical_end_is_known_when_the_physical_is(segment: Segment, last: i
 def test_only_a_decided_segment_without_an_end_is_open():
     """Sealed, forced, expired and undecided ones take no writes."""
     assert a_segment().is_open
-    closed = [a_segment(end=10), a_segment(forced=True), a_segment(expired=True), a_segment(first=-1)]
+    closed = [a_segment(end=10), a_segment(forced=True), a_segment(expired=True), a_segment(first=None)]
     assert not any(segment.is_open for segment in closed)
 
 

@@ -13,8 +13,8 @@ from tests.support.cluster.name_server_machine import (
 )
 
 from holdfast.machine.effects import CloseChannel, SendBytes, SetTimer
-from holdfast.machine.events import FramesReceived, Started, Stopping
-from holdfast.nameserver.core import SCAN_TIMER
+from holdfast.machine.events import FramesReceived, Started, Stopping, TimerFired
+from holdfast.nameserver.scan import TIMER as SCAN_TIMER
 from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import BINARY, JSON, ONE_WAY, RESPONSE, encode_command
@@ -245,6 +245,15 @@ def test_the_scan_for_silent_brokers_is_set_at_the_start_and_after_every_scan():
 
     assert server.effects == [SetTimer(SCAN_TIMER, START_MS + 5_000)]
     assert server.machine.handle(Started(1)) == [SetTimer(SCAN_TIMER, 5_001)]
+
+
+def test_a_timer_that_a_component_fires_runs_before_the_event_ends():
+    """So a component reacts to a change at once, in one that knows nothing of it."""
+    server = a_name_server(scan_interval_ms=5_000)
+    server.machine._turn.fire(SCAN_TIMER)  # type: ignore[attr-defined]
+
+    assert SetTimer(SCAN_TIMER, START_MS + 5_001) in server.machine.handle(TimerFired("nothing", START_MS + 1))
+    assert not server.machine._turn.fired  # type: ignore[attr-defined]
 
 
 def test_stopping_needs_nothing():

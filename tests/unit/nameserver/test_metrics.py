@@ -4,7 +4,6 @@ from tests.support.cluster.name_server_machine import a_name_server, a_registrat
 from tests.support.static_reports import a_leader_report, register_static
 from tests.support.watching import tick, watch
 
-from holdfast.nameserver.metrics import name_server_samples
 from holdfast.wire.frames.codes import RequestCode
 
 
@@ -15,10 +14,10 @@ def test_every_number_is_told_once_and_moves_with_what_it_counts():
     request_route(server, "orders")
     request_route(server, "nothing")
 
-    samples = list(name_server_samples(server.machine))
+    samples = list(server.machine.metrics())
 
     values = {sample.name: sample.value for sample in samples}
-    assert len(values) == len(samples)
+    assert len({(sample.name, *sample.labels.values()) for sample in samples}) == len(samples)
     assert values["namesrv_brokers"] == 1
     assert values["namesrv_topics"] == 2
     assert values["namesrv_channels"] == 3
@@ -42,7 +41,7 @@ def test_static_topics_are_counted_with_what_is_wrong_with_them():
     )
     request_route(server, "calls")
 
-    values = {sample.name: sample.value for sample in name_server_samples(server.machine)}
+    values = {sample.name: sample.value for sample in server.machine.metrics()}
 
     assert values["namesrv_static_topics"] == 4
     assert values["namesrv_static_withheld"] == 2
@@ -59,11 +58,11 @@ def test_who_watches_and_how_often_they_are_told_is_counted():
     watch(server, "orders", "bills")
     watch(server, "orders")
     server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
-    before = {sample.name: sample.value for sample in name_server_samples(server.machine)}
+    before = {sample.name: sample.value for sample in server.machine.metrics()}
     tick(server)
     server.machine.push.readings.load = 95.5
 
-    after = {sample.name: sample.value for sample in name_server_samples(server.machine)}
+    after = {sample.name: sample.value for sample in server.machine.metrics()}
 
     names = ("watching_clients", "watched_topics", "watches", "notices_pending_clients", "notices_sent")
     assert [before[f"namesrv_{name}"] for name in names] == [2, 2, 3, 2, 0]

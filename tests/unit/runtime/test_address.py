@@ -3,7 +3,7 @@ import errno
 import pytest
 
 from holdfast.model.errors import ConfigError, PortTaken
-from holdfast.runtime.address import is_loopback, split_address, to_listen_error
+from holdfast.runtime.address import check_listening, is_loopback, split_address, to_listen_error
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,28 @@ def test_a_port_that_is_taken_is_told_by_its_number_and_its_option() -> None:
     assert "--listen" in str(taken)
     assert isinstance(foreign, ConfigError)
     assert "not ours" in str(foreign)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_loopback_needs_no_access_control(host: str) -> None:
+    """Only this machine reaches it."""
+    assert check_listening(host, has_auth=False, has_tls=False, is_insecure=False) is None
+
+
+def test_a_role_without_access_control_is_not_open_to_a_network() -> None:
+    """Unless its operator says so; then a warning remains."""
+    with pytest.raises(ConfigError, match=r"refused to listen on 0\.0\.0\.0.*--auth --cluster-secret FILE.*--insecure"):
+        check_listening("0.0.0.0", has_auth=False, has_tls=True, is_insecure=False)
+
+    warning = check_listening("0.0.0.0", has_auth=False, has_tls=True, is_insecure=True)
+    assert warning is not None
+    assert "without access control" in warning
+
+
+def test_access_control_without_tls_is_worth_a_warning() -> None:
+    """Signed requests can be replayed."""
+    warning = check_listening("0.0.0.0", has_auth=True, has_tls=False, is_insecure=False)
+
+    assert warning is not None
+    assert "without TLS" in warning
+    assert check_listening("0.0.0.0", has_auth=True, has_tls=True, is_insecure=False) is None

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.support.deliveries import poll_until
 
 from holdfast.machine.effects import Log
 from holdfast.runtime import channel as channel_module
@@ -237,3 +238,36 @@ async def test_loops_in_two_threads_do_not_receive_into_the_same_memory() -> Non
 
     assert owners[0].bodies.get_nowait() == b"of this thread"
     assert owners[1].bodies.get_nowait() == b"of another"
+
+
+async def test_a_peer_that_has_read_its_answers_stays_paused_if_the_owner_wants_that() -> None:
+    """There are two reasons not to read from a peer; each ends by itself."""
+    async with connected() as (owner, reader, writer):
+        channel = await owner.opened.get()
+        transport = channel._transport
+        assert transport is not None
+        channel.pause_reading()
+        channel.send([bytes(32_000_000)])
+        await reader.readexactly(32_000_000)
+        await poll_until(lambda: not transport.get_write_buffer_size())
+        writer.write(a_frame(b"late"))
+        await writer.drain()
+
+        assert not transport.is_reading()
+        channel.resume_reading()
+        assert await owner.bodies.get() == b"late"
+
+
+async def test_the_end_of_a_pause_does_not_read_from_a_peer_with_unread_answers() -> None:
+    """Its backlog stays limited."""
+    async with connected() as (owner, reader, _writer):
+        channel = await owner.opened.get()
+        transport = channel._transport
+        assert transport is not None
+        channel.send([bytes(32_000_000)])
+        channel.pause_reading()
+        channel.resume_reading()
+
+        assert not transport.is_reading()
+        await reader.readexactly(32_000_000)
+        await poll_until(transport.is_reading)

@@ -1,21 +1,39 @@
 """Numbers and health over HTTP, read on the loop."""
 
 import asyncio
+import random
+import socket
+import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.support.certificates import Certificates
+from tests.support.deliveries import poll_until
 
+from holdfast.access.scrape_guard import ScrapeGuard
+from holdfast.machine.effects import Log
+from holdfast.machine.security_options import SecurityOptions
 from holdfast.model.errors import PortTaken
+from holdfast.nameserver.core import NameServer
+from holdfast.nameserver.options import NameServerOptions
 from holdfast.runtime import metrics
+from holdfast.runtime.exposition import CONNECTIONS_MAX
 from holdfast.runtime.metrics import MetricsServer, Sample
+from holdfast.runtime.tls import RoleTls
+
+TOKEN = "the-token-of-all-scrapers"
 
 
-def fetch(port: int, path: str) -> tuple[int, str]:
+def fetch(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers or {})
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -108,3 +126,74 @@ async def test_a_port_that_is_taken_is_a_configuration_error():
             second.start("127.0.0.1", port)
     finally:
         first.stop()
+
+
+@asynccontextmanager
+async def secured(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[int, ssl.SSLContext, list[Log]]]:
+    """Provide the port of a server with TLS, the context of a client that trusts it, and the log."""
+    lines: list[Log] = []
+    files = Certificates(tmp_path)
+    settings = SecurityOptions(**{"tls": "permissive", **files.options, **options})
+    server = MetricsServer(list, lambda: None, RoleTls(settings, lines.append))
+    try:
+        yield server.start("127.0.0.1", 0), ssl.create_default_context(cafile=files.ca), lines
+    finally:
+        server.stop()
+
+
+def fetch_secured(port: int, context: ssl.SSLContext) -> str:
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/health", timeout=20, context=context) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+async def test_one_port_answers_with_and_without_tls(tmp_path: Path):
+    """The first byte shows which it is."""
+    async with secured(tmp_path) as (port, context, _):
+        assert await asyncio.to_thread(fetch_secured, port, context) == "ok\n"
+        assert await asyncio.to_thread(fetch, port, "/health") == (200, "ok\n")
+
+
+async def test_plain_requests_are_refused_where_tls_is_enforced(tmp_path: Path):
+    """With a line in the log."""
+    async with secured(tmp_path, tls="enforcing") as (port, context, lines):
+        with pytest.raises((ConnectionError, urllib.error.URLError)):
+            await asyncio.to_thread(fetch, port, "/health")
+        assert await asyncio.to_thread(fetch_secured, port, context) == "ok\n"
+        await poll_until(lambda: bool(lines))
+        assert lines[0].event == "plain connection refused"
+
+
+async def test_silent_connections_are_bounded_in_number_and_time(tmp_path: Path):
+    """A scraper beside them is served."""
+    async with secured(tmp_path, handshake_timeout_ms=500) as (port, context, _):
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS_MAX + 36)]
+        for beginning in silent[::2]:
+            beginning.sendall(b"\x16\x03")
+        assert await asyncio.to_thread(fetch_secured, port, context) == "ok\n"
+        for connection in silent:
+            with connection:
+                connection.settimeout(20)
+                with suppress(ConnectionResetError):
+                    assert await asyncio.to_thread(connection.recv, 1) == b""
+
+
+async def test_a_scraper_without_the_token_is_refused_and_the_health_is_for_everybody():
+    """401 with the ways in, and one line for the log."""
+    role = NameServer(NameServerOptions(), random.Random(7))
+    lines: asyncio.Queue[Log] = asyncio.Queue()
+    guard = ScrapeGuard(role.authority, role.door.audited, TOKEN, is_required=False)
+    server = MetricsServer(list, lambda: None, None, guard, lines.put_nowait)
+    port = server.start("127.0.0.1", 0)
+    try:
+        status, text = await asyncio.to_thread(fetch, port, "/metrics")
+        assert (status, "Bearer" in text) == (401, True)
+        assert (await lines.get()).audit == "refusal"
+        assert await asyncio.to_thread(fetch, port, "/health") == (200, "ok\n")
+
+        wrong = await asyncio.to_thread(fetch, port, "/metrics", {"Authorization": "Bearer something-else"})
+        assert wrong[0] == 401
+        right = await asyncio.to_thread(fetch, port, "/metrics", {"Authorization": f"Bearer {TOKEN}"})
+        assert right[0] == 200
+    finally:
+        server.stop()

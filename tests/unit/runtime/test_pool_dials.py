@@ -32,7 +32,7 @@ class Dials:
             on_request=reject_request,
             on_open=self.opened.put_nowait,
             is_wanted=lambda _: self.wanted,
-            chance=Random(1),
+            rng=Random(1),
         )
 
 
@@ -40,7 +40,7 @@ async def test_a_connection_that_shall_stand_is_dialled_until_it_does(monkeypatc
     """Nobody has to ask; the pauses grow while the server is away."""
     pauses: list[int] = []
 
-    def pause_s(failures: int, chance: Random) -> float:
+    def pause_s(failures: int, rng: Random) -> float:
         pauses.append(failures)
         return 0.001
 
@@ -64,7 +64,7 @@ async def test_a_server_that_hangs_up_at_once_is_not_dialled_in_a_rage(monkeypat
     """A connection has to hold for a while before the pauses are short again."""
     pauses: list[int] = []
 
-    def pause_s(failures: int, chance: Random) -> float:
+    def pause_s(failures: int, rng: Random) -> float:
         pauses.append(failures)
         return 0.001
 

@@ -404,3 +404,27 @@ def test_a_failing_sync_of_everything_is_told(disk: PosixDisk, monkeypatch: pyte
 def test_old_kernels_do_not_tell_of_failed_syncs(release: str, *, tells: bool):
     """Then files are synced one by one."""
     assert posix_disk._reports_sync_errors(release) is tells
+
+
+def test_a_private_file_is_for_its_owner_only(disk: PosixDisk, tmp_path: Path):
+    """Also where an earlier draft was left for all to read."""
+    (tmp_path / "store/config").mkdir()
+    draft = tmp_path / "store/config/secrets.json.tmp"
+    draft.write_bytes(b"left by a crash")
+    draft.chmod(0o666)
+
+    disk.replace("config/secrets.json", b"1", is_private=True)
+    disk.replace("config/open.json", b"1")
+
+    assert (tmp_path / "store/config/secrets.json").stat().st_mode & 0o777 == 0o600
+    assert (disk.is_private("config/secrets.json"), disk.is_private("config/open.json")) == (True, False)
+    assert disk.read_file("config/secrets.json") == b"1"
+
+
+@pytest.mark.parametrize(("mode", "is_private"), [(0o600, True), (0o400, True), (0o640, False), (0o602, False)])
+def test_any_permission_of_others_is_noticed(disk: PosixDisk, tmp_path: Path, mode: int, *, is_private: bool):
+    """Of the group, too."""
+    disk.replace("secrets.json", b"1", is_private=True)
+    (tmp_path / "store/secrets.json").chmod(mode)
+
+    assert disk.is_private("secrets.json") is is_private

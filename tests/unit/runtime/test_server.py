@@ -1,8 +1,10 @@
 """The shell of a role, on real sockets: what it hands over as one event, and whom a fault concerns."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 import uvloop
@@ -10,8 +12,8 @@ import uvloop
 from holdfast.machine import effects, events
 from holdfast.model.errors import DiskFull
 from holdfast.runtime import channel as channel_module
-from holdfast.runtime import server as server_module
-from holdfast.runtime.server import MachineServer
+from holdfast.runtime.channel import FrameLimits
+from holdfast.runtime.server import MachineServer, now_ms
 from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.command import Command, encode_command
 
@@ -162,16 +164,12 @@ class Clerk:
         if isinstance(event, events.FileWritten | events.DiskFault):
             self.outcomes.put_nowait(event)
         if isinstance(event, events.TimerFired):
-            return [effects.WriteFile("config/a.json", event.name.encode(), is_retried=True)]
+            return [effects.WriteFile("config/a.json", event.name.encode())]
         return []
 
 
-async def test_a_file_without_space_is_written_when_there_is_some_in_its_latest_version(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The machine hears of every attempt that fails, as of a shortage and not of a broken disk."""
-    monkeypatch.setattr(server_module, "_RETRY_S", 0.01)
-
+async def test_a_file_without_space_is_reported_as_a_shortage_and_not_as_a_broken_disk() -> None:
+    """Every attempt; the machine decides when to try again."""
     machine, disk = Clerk(), SimDisk()
     server = MachineServer(machine, emit=lambda _: None, disk=disk)
     server.start()
@@ -182,14 +180,120 @@ async def test_a_file_without_space_is_written_when_there_is_some_in_its_latest_
     disk.before = refuse
     for version in ("first", "second"):
         server.feed(events.TimerFired(version, 0))
-    for _ in range(5):
         outcome = await machine.outcomes.get()
         assert isinstance(outcome, events.DiskFault)
         assert (outcome.path, outcome.is_full) == ("config/a.json", True)
     disk.before = None
-    while not isinstance(outcome, events.FileWritten):
-        outcome = await machine.outcomes.get()
+    server.feed(events.TimerFired("third", 0))
+    assert isinstance(await machine.outcomes.get(), events.FileWritten)
     await server.stop()
 
-    assert disk.read_file("config/a.json") == b"second"
-    assert machine.outcomes.empty(), "the first version is not written after the second"
+    assert disk.read_file("config/a.json") == b"third"
+
+
+async def test_a_stop_waits_for_writes_that_begin_when_others_end() -> None:
+    """A value that changes while it is written is written again, also in the last moment."""
+    disk = SimDisk()
+
+    class Chain(Clerk):
+        """Writes three versions of a file, each when the one before is on disk."""
+
+        def handle(self, event: events.Event) -> list[effects.Effect]:
+            if isinstance(event, events.Stopping):
+                return [effects.WriteFile("config/a.json", b"1")]
+            written = disk.read_file("config/a.json")
+            if isinstance(event, events.FileWritten) and written != b"3":
+                return [effects.WriteFile("config/a.json", b"%d" % (int(written or 0) + 1))]
+            return []
+
+    server = MachineServer(Chain(), emit=lambda _: None, disk=disk)
+    server.start()
+    await server.stop()
+
+    assert disk.read_file("config/a.json") == b"3"
+
+
+class Pausing(Echo):
+    """Echoes, and pauses a connection for a while after each read of it."""
+
+    def __init__(self, *pauses_ms: int) -> None:
+        super().__init__()
+        self._pauses_ms = list(pauses_ms)
+
+    def handle(self, event: events.Event) -> list[effects.Effect]:
+        answers = super().handle(event)
+        if answers and self._pauses_ms:
+            until_ms = event.now_ms + self._pauses_ms.pop(0)
+            answers.append(effects.PauseReading(answers[0].channel, until_ms))  # type: ignore[union-attr]
+        return answers
+
+
+async def test_a_paused_connection_is_read_later_and_loses_nothing() -> None:
+    """Others are read meanwhile."""
+    server = MachineServer(Pausing(60, 3_600_000), emit=lambda _: None)
+    port = await server.listen("127.0.0.1", 0)
+    server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for body in (b"1", b"2"):  # The first pause ends by itself.
+        writer.write(a_frame(body))
+        assert await reader.readexactly(1) == body
+    writer.write(a_frame(b"3"))
+    await writer.drain()
+    other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+    other.write(a_frame(b"x"))
+    assert await other_reader.readexactly(1) == b"x"
+
+    (paused,) = server._pauses
+    assert not cast("asyncio.Transport", paused._transport).is_reading()
+    server._resume_reading(paused)
+    assert await reader.readexactly(1) == b"3"
+
+    other.close()
+    writer.close()
+    await server.stop()
+
+
+async def test_the_later_of_two_pauses_counts_and_a_closed_connection_has_none() -> None:
+    """A pause of a peer that has left, or that the role closes, is forgotten."""
+    machine = Echo()
+    server = MachineServer(machine, emit=lambda _: None)
+    port = await server.listen("127.0.0.1", 0)
+    server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(a_frame(b"1"))
+    await reader.readexactly(1)
+    (channel,) = server._channels
+
+    until = now_ms() + 60_000
+    for at in (until - 50_000, until, until - 30_000):
+        server._perform_all([effects.PauseReading(events.ChannelId(channel), at)])
+    (timer,) = server._pauses.values()
+    assert timer.when() - asyncio.get_running_loop().time() > 58
+    assert next(each.value for each in server.samples() if each.name == "connections_paused") == 1
+
+    server._perform_all([effects.CloseChannel(events.ChannelId(channel))])
+    assert await reader.read() == b""
+    assert not server._pauses
+    server._perform_all([effects.PauseReading(events.ChannelId(channel), until)])
+    assert not server._pauses
+    writer.close()
+    await server.stop()
+
+
+async def test_a_frame_above_the_limits_of_the_role_closes_its_connection() -> None:
+    """Counted; connections that the role opens have no such limit."""
+    server = MachineServer(Echo(), emit=lambda _: None, frame_limits=FrameLimits(1_000, 200))
+    port = await server.listen("127.0.0.1", 0)
+    for frame in (a_frame(bytes(2_000)), encode_command(Command(code=1, opaque=1, fields={"x": "y" * 300}))):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame)
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+
+    assert next(each.value for each in server.samples() if each.name == "frames_refused") == 2
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(a_frame(b"x" * 500))
+    assert await reader.readexactly(500) == b"x" * 500
+    writer.close()
+    await server.stop()

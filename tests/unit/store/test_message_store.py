@@ -20,6 +20,7 @@ from tests.support.stores import (
 )
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
+from holdfast.model.topic import BATCH_QUEUE
 from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
@@ -376,12 +377,12 @@ def test_a_topic_has_an_index_by_record_if_it_is_said_so():
     )
     store = open_store(disk)
 
-    store.set_batched("told")
+    store.set_queue_type("told", BATCH_QUEUE)
 
     for topic in ("inner", "conf", "told"):
-        assert store.queue(topic, 0).is_batched
+        assert store.queue(topic, 0).accepts_batches
         assert store.queue(topic, 0).files.file_size == 460
-    assert not store.queue("plain", 0).is_batched
+    assert not store.queue("plain", 0).accepts_batches
 
 
 def test_a_topic_with_messages_keeps_the_kind_of_its_index():
@@ -389,8 +390,8 @@ def test_a_topic_with_messages_keeps_the_kind_of_its_index():
     store = open_store()
     append(store)
 
-    with pytest.raises(StoreError, match="has an index by message already"):
-        store.set_batched("orders")
+    with pytest.raises(StoreError, match="has queues of the type SimpleCQ"):
+        store.set_queue_type("orders", BATCH_QUEUE)
 
 
 def test_a_topic_that_is_deleted_may_come_back_with_another_kind_of_index():
@@ -405,7 +406,7 @@ def test_a_topic_that_is_deleted_may_come_back_with_another_kind_of_index():
     append(store, b"new")
 
     assert disk.list("batchconsumequeue") == []
-    assert not store.queue("orders", 0).is_batched
+    assert not store.queue("orders", 0).accepts_batches
     for opened in (store, open_store(disk)):
         assert bodies(opened) == [b"new"]
 

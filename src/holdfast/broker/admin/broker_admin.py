@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.broker.deferred.scheduled_messages import DelayedDelivery
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.replication.local_reads import LocalReads
 from holdfast.broker.replication.replica_report import ReplicaReport
 from holdfast.broker.tables.stats import BrokerStats, Counter
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Log
+from holdfast.machine.component import Component
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import CorruptRecord
 from holdfast.store.log.record_reader import read_record
-from holdfast.store.message_store import MessageStore
 from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.cluster.route import Table
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import VERSION, RequestCode, ResponseCode
-from holdfast.wire.frames.fields import from_fields
-from holdfast.wire.requests.admin import StatsFields
+from holdfast.wire.requests.admin import RuntimeInfoFields, StatsFields
 
 VERSION_NAME: Final = "V5_3_3"
 # Last read time, flushed position of the timer log, queue offset, the master's queue offset, and the data version.
@@ -50,7 +50,7 @@ _ABSENT_FIGURES: Final = (
 )
 
 
-class BrokerAdmin:
+class BrokerAdmin(Component):
     """Handles requests of tools about the broker itself."""
 
     def __init__(
@@ -58,18 +58,21 @@ class BrokerAdmin:
         options: BrokerOptions,
         topics: TopicTable,
         mappings: Mappings,
-        store: MessageStore,
         stats: BrokerStats,
         delays: DelayedDelivery,
+        replication: ReplicaReport,
+        local_reads: LocalReads,
+        turn: Turn,
     ) -> None:
+        self._turn = turn
         self._options = options
         self._topics = topics
         self._mappings = mappings
-        self._store = store
+        self._store = replication.store
         self._stats = stats
         self._delays = delays
-        self.replication: ReplicaReport | None = None  # set by the assembly
-        self.note_report: Callable[[Mapping[str, str]], None] = lambda _fields: None
+        self._replication = replication
+        self._local_reads = local_reads
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -91,14 +94,16 @@ class BrokerAdmin:
 
     async def get_figures(self, request: Request) -> Answer:
         """Answer 28: return the runtime statistics. A Holdfast replica reports its progress in the request."""
-        self.note_report(request.command.fields)
+        self._local_reads.note_report(request.header_as(RuntimeInfoFields))
         earliest_ms = await self._earliest_ms()
-        figures = self._figures(request.now_ms) | {"earliestMessageTimeStamp": str(earliest_ms)}
+        figures = self._figures() | {"earliestMessageTimeStamp": str(earliest_ms)}
+        if self._options.trusted_brokers:
+            figures["trustedBrokers"] = ",".join(self._options.trusted_brokers)
         return request.answer(body=java_json.encode(Table(figures)))
 
     def get_counter(self, request: Request) -> Answer:
         """Answer 315: return the rates of a counter."""
-        fields = from_fields(StatsFields, request.command.fields)
+        fields = request.header_as(StatsFields)
         counter = self._stats.find_named(fields.stats_name, fields.stats_key)
         if counter is None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"The stats <{fields.stats_name}> <{fields.stats_key}> not exist")
@@ -110,8 +115,8 @@ class BrokerAdmin:
 
     def get_timer_checkpoint(self, request: Request) -> Answer:
         """Answer 60, which Java replicas send every 3 s, with an empty timer wheel that has delivered everything."""
-        last_read_ms = request.now_ms // 1000 * 1000
-        return request.answer(body=_TIMER_CHECKPOINT.pack(last_read_ms, 0, 0, 0, 0, request.now_ms, 0))
+        last_read_ms = self._turn.now_ms // 1000 * 1000
+        return request.answer(body=_TIMER_CHECKPOINT.pack(last_read_ms, 0, 0, 0, 0, self._turn.now_ms, 0))
 
     def get_timer_metrics(self, request: Request) -> Answer:
         """Answer 61: no topic has messages in the timer wheel. The constant version makes replicas save nothing."""
@@ -123,8 +128,7 @@ class BrokerAdmin:
 
     def get_replicas(self, request: Request) -> Answer:
         """Answer 907: return the state of this broker's replicas, or of its replication from a master."""
-        assert self.replication is not None
-        return request.answer(body=java_json.encode(self.replication.ha_status()))
+        return request.answer(body=java_json.encode(self._replication.ha_status()))
 
     # Settings.
 
@@ -152,14 +156,13 @@ class BrokerAdmin:
 
     def clean(self, request: Request) -> Answer:
         """Answer 306 and 329: delete expired files now."""
-        for name in self._store.clean(request.now_ms):
-            request.effects.append(Log("info", "file removed", {"file": name}))
+        for name in self._store.clean(self._turn.now_ms):
+            self._turn.log("info", "file removed", file=name)
         return request.answer()
 
-    def _figures(self, now_ms: int) -> dict[str, str]:
-        figures = _ABSENT_FIGURES | self._message_figures(now_ms) | self._log_figures() | self._queue_figures()
-        if self.replication is not None:
-            figures |= self.replication.figures()
+    def _figures(self) -> dict[str, str]:
+        figures = _ABSENT_FIGURES | self._message_figures() | self._log_figures() | self._queue_figures()
+        figures |= self._replication.figures()
         for level, (delivered, scheduled) in self._delays.progress().items():
             figures[f"scheduleMessageOffset_{level}"] = f"{delivered},{scheduled}"
         return figures
@@ -172,7 +175,7 @@ class BrokerAdmin:
         led = sum(len(mappings.led_queues(topic)) for topic in mappings.topics())
         return {"logicalQueuesLed": str(led), "draining": "true" if mappings.is_draining else "false"}
 
-    def _message_figures(self, now_ms: int) -> dict[str, str]:
+    def _message_figures(self) -> dict[str, str]:
         """Return the start time, and the counts and rates of puts and gets."""
         stats = self._stats
         today, yesterday = stats.at_midnights()
@@ -180,7 +183,7 @@ class BrokerAdmin:
             "brokerVersionDesc": VERSION_NAME,
             "brokerVersion": str(VERSION),
             "bootTimestamp": str(stats.started_ms),
-            "runtime": _span_text(now_ms - stats.started_ms),
+            "runtime": _span_text(self._turn.now_ms - stats.started_ms),
             "putTps": _tps(stats.puts.tps),
             "getTransferredTps": _tps(stats.gets.tps),
             "getFoundTps": _tps(stats.pulls_found.tps),

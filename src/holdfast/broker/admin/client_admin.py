@@ -6,16 +6,19 @@ from typing import Final
 
 import msgspec
 
+from holdfast.access.door import Door
+from holdfast.broker.flow.awaitables import call_all
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.record_lookup import read_bytes
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.client_calls import ClientCalls
 from holdfast.broker.tables.clients import Client, ClientTable
-from holdfast.model.errors import RemoteProtocolError
+from holdfast.machine.component import Component
+from holdfast.model.access.resource import Action
+from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.records.inner_batch import is_inner_batch
 from holdfast.wire.records.message_id import parse_message_id
 from holdfast.wire.records.record import decode_record
@@ -32,17 +35,18 @@ from holdfast.wire.requests.admin import (
     decode_status,
 )
 from holdfast.wire.requests.heartbeat import ConsumerGroupFields
+from holdfast.wire.requests.permissions import for_topic
 
 _RUNNING_INFO_VERSION: Final = 62  # 3.1.8: older clients do not support the request
 
 
-class ClientAdmin:
+class ClientAdmin(Component):
     """Handles client requests of tools."""
 
-    def __init__(self, options: BrokerOptions, clients: ClientTable, client_calls: ClientCalls) -> None:
+    def __init__(self, options: BrokerOptions, clients: ClientTable, door: Door) -> None:
         self._options = options
+        self._door = door
         self._clients = clients
-        self._client_calls = client_calls
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -58,7 +62,7 @@ class ClientAdmin:
 
     def list_consumers(self, request: Request) -> Answer:
         """Answer 203: list the members and subscriptions of a consumer group."""
-        group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
+        group = request.header_as(ConsumerGroupFields).consumer_group
         membership = self._clients.find_membership(group)
         if membership is None:
             return Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
@@ -73,7 +77,7 @@ class ClientAdmin:
 
     def list_producers(self, request: Request) -> Answer:
         """Answer 204: list the producers of a group."""
-        group = from_fields(ProducerGroupFields, request.command.fields).producer_group
+        group = request.header_as(ProducerGroupFields).producer_group
         clients = self._clients.producers(group)
         if not clients:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
@@ -97,47 +101,41 @@ class ClientAdmin:
 
     # Requests passed on to clients.
 
-    def get_status(self, request: Request) -> Answer:
+    async def get_status(self, request: Request) -> Answer:
         """Answer 223: ask one member, or all, for its offset in each queue (221)."""
-        fields = from_fields(ConsumerStatusFields, request.command.fields)
+        fields = request.header_as(ConsumerStatusFields)
         membership = self._clients.find_membership(fields.group)
         members = [] if membership is None else list(membership.members.values())
         if fields.client_addr:
             members = [client for client in members if client.client_id == fields.client_addr]
         if not members:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{fields.group}]")
-        table: dict[str, msgspec.Raw] = {}
-        remaining = len(members)
-
-        def collect(client: Client, answer: Command | None) -> Answer:
-            nonlocal remaining
-            remaining -= 1
-            if answer is not None and answer.code == ResponseCode.SUCCESS:
-                try:
-                    table[client.client_id] = decode_status(answer.body)
-                except RemoteProtocolError as error:
-                    return Refusal(ResponseCode.SYSTEM_ERROR, f"{client.client_id} sent an invalid status: {error}")
-            if remaining:
-                return None
-            return request.answer(body=java_json.encode(ConsumerStatus(consumer_table=table)))
-
         request_fields = to_fields(ConsumerStatusFields(topic=fields.topic, group=fields.group))
-        for client in members:
-            command = Command(code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=request_fields)
-            self._client_calls.call(request, client, command, lambda answer, client=client: collect(client, answer))  # type: ignore[misc]
-        return None
+        answers = await call_all(
+            client.call(Command(code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=request_fields))
+            for client in members
+        )
+        table: dict[str, msgspec.Raw] = {}
+        for client, answer in zip(members, answers, strict=True):
+            if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+                continue
+            try:
+                table[client.client_id] = decode_status(answer.body)
+            except RemoteProtocolError as error:
+                return Refusal(ResponseCode.SYSTEM_ERROR, f"{client.client_id} sent an invalid status: {error}")
+        return request.answer(body=java_json.encode(ConsumerStatus(consumer_table=table)))
 
-    def get_running_info(self, request: Request) -> Answer:
+    async def get_running_info(self, request: Request) -> Answer:
         """Answer 307: return the running info of a client."""
-        fields = from_fields(ClientRequestFields, request.command.fields)
+        fields = request.header_as(ClientRequestFields)
         client = self._find_member(fields)
         if isinstance(client, Refusal):
             return client
-        return self._call_client(request, client, Command(code=request.command.code, fields=to_fields(fields)))
+        return await self._call_client(request, client, Command(code=request.command.code, fields=to_fields(fields)))
 
     async def consume_directly(self, request: Request) -> Answer:
         """Answer 309: let a client consume a stored message immediately."""
-        fields = from_fields(ClientRequestFields, request.command.fields)
+        fields = request.header_as(ClientRequestFields)
         client = self._find_member(fields)
         if isinstance(client, Refusal):
             return client
@@ -146,7 +144,11 @@ class ClientAdmin:
             record = await read_bytes(parse_message_id(fields.msg_id).position)
             if not record:
                 return Refusal(ResponseCode.SYSTEM_ERROR, f"no message has the id {fields.msg_id}")
-            if is_inner_batch(decode_record(record, check_body=False).sys_flag):
+            found = decode_record(record, check_body=False)
+            needed = for_topic(found.topic, frozenset({Action.SUB}))
+            if refusal := self._door.find_refusal(request.identity, (needed,), request.command.code):
+                return refusal
+            if is_inner_batch(found.sys_flag):
                 return Refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"{fields.msg_id} is the id of a batch, which does not say which of its messages is meant",
@@ -154,7 +156,7 @@ class ClientAdmin:
         request_fields = msgspec.structs.replace(
             fields, broker_name=self._options.name, topic_sys_flag=0, group_sys_flag=0
         )
-        return self._call_client(
+        return await self._call_client(
             request, client, Command(code=request.command.code, fields=to_fields(request_fields), body=record)
         )
 
@@ -171,18 +173,13 @@ class ClientAdmin:
             )
         return client
 
-    def _call_client(self, request: Request, client: Client, command: Command) -> Answer:
+    async def _call_client(self, request: Request, client: Client, command: Command) -> Answer:
         """Send *command* to *client* and return its answer unchanged."""
-
-        def reply(answer: Command | None) -> Answer:
-            if answer is None:
-                return Refusal(
-                    ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client.client_id}> did not answer in time"
-                )
-            return request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
-
-        self._client_calls.call(request, client, command, reply)
-        return None
+        try:
+            answer = await client.call(command)
+        except PeerFailed:
+            return Refusal(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client.client_id}> did not answer in time")
+        return request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
 
 
 def _connection(client: Client) -> Connection:

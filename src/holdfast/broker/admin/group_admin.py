@@ -16,20 +16,19 @@ import msgspec
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.consume.lag import LagCalculator, QueueLag
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.mapping.queue_view import QueueView
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.clients import ClientTable
 from holdfast.broker.tables.groups import GroupTable
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.component import Component
+from holdfast.machine.turn import Turn
 from holdfast.model.group import GroupConfig, find_group_fault
-from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import mock_broker
-from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueIndex
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.wire.cluster.route import TopicList, is_mapping_aware
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.admin import (
     BrokerConsumeStats,
     BrokerStatsFields,
@@ -53,7 +52,7 @@ _Style = Literal["ours", "java 5", "old"]
 _Rows = list[tuple[MessageQueue, ConsumerOffset]]
 
 
-class GroupAdmin:
+class GroupAdmin(Component):
     """Handles group requests of tools."""
 
     def __init__(
@@ -64,17 +63,17 @@ class GroupAdmin:
         clients: ClientTable,
         offsets: OffsetTable,
         lags: LagCalculator,
-        store: MessageStore,
         stats: BrokerStats,
+        turn: Turn,
     ) -> None:
+        self._turn = turn
         self._options = options
         self._topics = topics
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
         self._lags = lags
-        self._mappings = lags.mappings
-        self._store = store
+        self._queues = lags.queue_views
         self._stats = stats
 
     def handlers(self) -> Handlers:
@@ -106,15 +105,15 @@ class GroupAdmin:
 
     def delete(self, request: Request) -> Answer:
         """Answer 207: delete a group. A missing group is no error, because tools ask every broker of a cluster."""
-        fields = from_fields(DeleteGroupFields, request.command.fields)
-        self._groups.delete(fields.group_name, request.now_ms)
+        fields = request.header_as(DeleteGroupFields)
+        self._groups.delete(fields.group_name)
         if fields.clean_offset:
             self._offsets.forget_group(fields.group_name)
         return request.answer()
 
     def clone(self, request: Request) -> Answer:
         """Answer 314: copy the offsets of one group to another."""
-        fields = from_fields(CloneOffsetFields, request.command.fields)
+        fields = request.header_as(CloneOffsetFields)
         if self._clients.has_group(fields.dest_group) and not fields.offline:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -128,7 +127,7 @@ class GroupAdmin:
 
     def get(self, request: Request) -> Answer:
         """Answer 352: return the configuration of a group."""
-        name = from_fields(GroupFields, request.command.fields).group
+        name = request.header_as(GroupFields).group
         config = self._groups.find(name)
         if config is None:
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
@@ -136,7 +135,7 @@ class GroupAdmin:
 
     def get_all(self, request: Request) -> Answer:
         """Answer 201: return the whole table, or a page of it."""
-        page = from_fields(PageFields, request.command.fields)
+        page = request.header_as(PageFields)
         table = self._groups.to_wire()
         rows = slice_page(table.subscription_group_table, page.group_seq, page.max_group_num)
         body = java_json.encode(msgspec.structs.replace(table, subscription_group_table=rows))
@@ -144,7 +143,7 @@ class GroupAdmin:
 
     def list_topic_groups(self, request: Request) -> Answer:
         """Answer 300: return the groups that are subscribed to a topic, or have offsets in it."""
-        topic = from_fields(TopicFields, request.command.fields).topic
+        topic = request.header_as(TopicFields).topic
         subscribed = {
             group for group, membership in self._clients.consumer_groups().items() if topic in membership.subscriptions
         }
@@ -153,13 +152,13 @@ class GroupAdmin:
 
     def list_topics(self, request: Request) -> Answer:
         """Answer 343: return the topics in which a group has offsets."""
-        group = from_fields(GroupFields, request.command.fields).group
+        group = request.header_as(GroupFields).group
         body = TopicList(topic_list=self._offsets.topics_of(group), broker_addr=self._options.address)
         return request.answer(body=java_json.encode(body))
 
     def get_subscription(self, request: Request) -> Answer:
         """Answer 345: return the subscription of a group to a topic."""
-        fields = from_fields(GroupFields, request.command.fields)
+        fields = request.header_as(GroupFields)
         body = GroupSubscription(
             group=fields.group,
             topic=fields.topic,
@@ -171,7 +170,7 @@ class GroupAdmin:
 
     async def get_stats(self, request: Request) -> Answer:
         """Answer 208: return the lag of a group, by queue."""
-        fields = from_fields(ConsumeStatsFields, request.command.fields)
+        fields = request.header_as(ConsumeStatsFields)
         group = fields.consumer_group
         topics: Iterable[str] = filter(None, fields.topic_list.split(";"))
         if fields.topic:
@@ -193,7 +192,7 @@ class GroupAdmin:
 
     async def get_all_stats(self, request: Request) -> Answer:
         """Answer 317: return the lag of every group in every topic."""
-        only_ordered = from_fields(BrokerStatsFields, request.command.fields).is_order
+        only_ordered = request.header_as(BrokerStatsFields).is_order
         stats: list[dict[str, list[ConsumeStats]]] = []
         lag = in_flight = 0
         for group in list(self._groups.all()):
@@ -218,65 +217,36 @@ class GroupAdmin:
 
     async def get_time_spans(self, request: Request) -> Answer:
         """Answer 303: return the store times of the oldest, the newest and a group's next message, by queue."""
-        fields = from_fields(GroupFields, request.command.fields)
-        config = self._topics.find(fields.topic)
-        if config is None:
+        fields = request.header_as(GroupFields)
+        if self._topics.find(fields.topic) is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist")
-        spans = []
-        mapping = self._mappings.find(fields.topic)
-        if mapping is None:
-            for queue_id in range(config.read_queues):
-                message_queue = MessageQueue(fields.topic, self._options.name, queue_id)
-                committed = self._offsets.find(fields.group, fields.topic, queue_id) or 0
-                log = self._store.find_queue(fields.topic, queue_id)
-                span = await self._span(message_queue, log, committed, request.now_ms)
-                spans.append(span)
-        for number in () if mapping is None else self._mappings.led_queues(fields.topic):
-            assert mapping is not None
-            leader = mapping.queues[number].leader
-            message_queue = MessageQueue(fields.topic, mock_broker(mapping.scope), number)
-            committed = max(0, (self._offsets.find(fields.group, fields.topic, number) or 0) - leader.delta)
-            span = await self._span(
-                message_queue, self._store.find_queue(fields.topic, leader.queue_id), committed, request.now_ms
-            )
-            spans.append(span)
+        spans = [await self._span(fields.group, view) for view in self._queues.readable(fields.topic)]
         return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
 
     async def _lag_rows(self, group: str, topic: str, style: _Style) -> _Rows:
         """Return a row for each queue of *topic* that this broker serves."""
-        mapping = self._mappings.find(topic)
         rows: _Rows = []
         for queue_lag in self._lags.queues(group, topic):
-            leader = None if mapping is None else mapping.queues[queue_lag.number].leader
-            last = (queue_lag.committed or 0) - queue_lag.delta - 1
-            consumed_ms = None
-            if queue_lag.index is not None and last >= (
-                0 if leader is None else leader.start
-            ):  # otherwise in a segment on another broker
-                consumed_ms = await self._store.store_time(queue_lag.index, last)
-            shown_queue = (self._options.name if mapping is None else mock_broker(mapping.scope), queue_lag.number)
-            if leader is not None and style == "java 5":
-                shown_queue = (self._options.name, leader.queue_id)
-            row = _row(
-                queue_lag, style, consumed_ms or 0, self._offsets.find_pulled(group, topic, queue_lag.number) or 0
-            )
-            rows.append((MessageQueue(topic, *shown_queue), row))
+            view = queue_lag.view
+            committed = queue_lag.committed
+            consumed_ms = await view.store_time(LogicalOffset(committed - 1)) if committed else None
+            name = view.name
+            if style == "java 5":
+                name = MessageQueue(topic, self._options.name, view.queue.leader.queue_id)
+            pulled = self._offsets.find_pulled(group, topic, view.number)
+            rows.append((name, _row(queue_lag, style, consumed_ms or 0, pulled or 0)))
         return rows
 
-    async def _span(
-        self, message_queue: MessageQueue, queue: QueueIndex | None, committed: int, now_ms: int
-    ) -> TimeSpan:
-        first_ms = last_ms = consumed_ms = next_ms = None
-        if queue is not None:
-            store = self._store
-            first_ms = await store.store_time(queue, queue.offset_min)
-            last_ms = await store.store_time(queue, queue.offset_max - 1)
-            consumed_ms = first_ms
-            if committed:
-                consumed_ms = await store.store_time(queue, committed - 1)
-            next_ms = await store.store_time(queue, committed)
+    async def _span(self, group: str, view: QueueView) -> TimeSpan:
+        """Return the times of the messages in the physical queue at the end of a queue."""
+        now_ms = self._turn.now_ms
+        first = view.queue.leader.decided_first
+        committed = max(self._offsets.find(group, view.topic, view.number) or first, first)
+        first_ms, last_ms = await view.first_store_time(), await view.last_store_time()
+        consumed_ms = await view.store_time(LogicalOffset(committed - 1)) if committed > first else first_ms
+        next_ms = await view.store_time(committed)
         return TimeSpan(
-            message_queue=message_queue,
+            message_queue=view.name,
             min_time_stamp=first_ms or 0,
             min_time_stamp_str=_format_time(first_ms or 0),
             max_time_stamp=last_ms or 0,
@@ -291,7 +261,7 @@ class GroupAdmin:
             fault = find_group_fault(config)
             if fault is not None:
                 return Refusal(ResponseCode.INVALID_PARAMETER, fault)
-        self._groups.put_all(configs, request.now_ms)
+        self._groups.put_all(configs)
         return request.answer()
 
 
@@ -304,7 +274,8 @@ def _row(queue_lag: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> C
     """
     if style != "ours":
         consumed = queue_lag.next + queue_lag.gap
-        end = queue_lag.end - queue_lag.delta if style == "java 5" else queue_lag.end
+        leader = queue_lag.view.queue.leader
+        end = leader.to_physical(queue_lag.end) if style == "java 5" else queue_lag.end
         return ConsumerOffset(
             broker_offset=end, consumer_offset=consumed, pull_offset=max(pulled, consumed), last_timestamp=consumed_ms
         )

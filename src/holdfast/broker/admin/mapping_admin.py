@@ -18,18 +18,18 @@ from holdfast.broker.failover.offset_floors import OffsetFloors
 from holdfast.broker.flow.awaitables import Procedure, Synced
 from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_journal import MappingSnapshot, describe
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.move.move_source import MoveSource
 from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.component import Component
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.cluster.mapping import MappedTopic, to_detail
 from holdfast.wire.frames.codes import RequestCode
-from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.moves import (
     DeleteMappingFields,
     DiscardRequest,
@@ -41,7 +41,7 @@ from holdfast.wire.requests.moves import (
 )
 
 
-class MappingAdmin:
+class MappingAdmin(Component):
     """Handles mapping requests of operators."""
 
     def __init__(
@@ -110,7 +110,7 @@ class MappingAdmin:
         The topic is deleted with its mapping: otherwise it would be a normal topic and accept the sends of stale
         clients.
         """
-        fields = from_fields(DeleteMappingFields, request.command.fields)
+        fields = request.header_as(DeleteMappingFields)
         mapping = self._mappings.find(fields.topic)
         if mapping is None:
             return request.answer()  # Tools ask every broker.
@@ -118,9 +118,9 @@ class MappingAdmin:
             raise MappingRefused(
                 "one move at a time", f"logical queue {moving[0]} of {fields.topic} is being moved: wait, or cancel it"
             )
-        if fields.queue >= 0:
+        if fields.queue is not None:
             await Synced(self._forget_queue(mapping, fields.queue))
-            self._turn.procedures.append(self._move_source.announce_epoch(fields.topic))
+            self._turn.spawn(self._move_source.announce_epoch(fields.topic))
             return request.answer()
         if mapping.floors:
             await self._view.refresh(fields.topic)
@@ -175,7 +175,7 @@ class MappingAdmin:
         expired = queue.expire(order.generation, segment.queue_id)
         if expired != queue:
             await Synced(self._change(mapping.with_queues(expired)))
-            self._turn.procedures.append(self._move_source.announce_epoch(order.topic))
+            self._turn.spawn(self._move_source.announce_epoch(order.topic))
         if segment.broker == self._mappings.broker:
             self._store.erase_queue(order.topic, segment.queue_id)
         return request.answer()
@@ -184,7 +184,7 @@ class MappingAdmin:
         """Answer 7016 once it is synced: set whether this broker gets more queues."""
         draining = decode_body(request.command.body, DrainRequest).draining
         if draining != self._mappings.is_draining:
-            await Synced(self._mappings.set_draining(draining, self._turn.now_ms))
+            await Synced(self._mappings.set_draining(draining))
         return request.answer()
 
     async def _forget_broker(self, request: Request) -> Answer:
@@ -203,7 +203,8 @@ class MappingAdmin:
         for mapping in pruned:  # Only after all topics have been validated.
             self._change(mapping)
         await Synced(self._mappings.log_end)
-        self._turn.procedures += [self._move_source.announce_epoch(mapping.topic) for mapping in pruned]
+        for mapping in pruned:
+            self._turn.spawn(self._move_source.announce_epoch(mapping.topic))
         self._view.forget_broker(*removed)
         return request.answer()
 
@@ -218,4 +219,4 @@ class MappingAdmin:
     def _change(self, mapping: TopicMapping) -> int:
         now_ms = self._turn.now_ms
         changed = msgspec.structs.replace(mapping, epoch=next_epoch(mapping.epoch, now_ms))
-        return self._mappings.change(changed, now_ms=now_ms)
+        return self._mappings.change(changed)

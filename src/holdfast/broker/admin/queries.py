@@ -7,30 +7,31 @@ that ever led one of its queues. From a batch, the answer contains only the mess
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from holdfast.broker.consume.logical_pull import not_leader_to_read
+from holdfast.access.door import Door
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.offset_rewrite import read_queue_id, rewrite_offsets
-from holdfast.broker.mapping.segment_queries import REMOTE_TIMEOUT_MS, SegmentQueries
+from holdfast.broker.mapping.queue_view import Queues, QueueView
+from holdfast.broker.mapping.segment_queries import REMOTE_TIMEOUT_MS
 from holdfast.broker.messages.batch_cache import BatchCache, UnpackReason
 from holdfast.broker.messages.record_lookup import read_bytes
 from holdfast.broker.relay.record_locator import RecordLocator
 from holdfast.broker.tables.clients import ClientTable
+from holdfast.machine.component import Component
+from holdfast.model.access.resource import Action
 from holdfast.model.errors import CorruptRecord, PeerFailed
-from holdfast.model.mapping import LogicalQueue
 from holdfast.model.property_names import UNIQUE_KEY
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import ENTRY
+from holdfast.store.queues.queue_index import ENTRY
 from holdfast.wire.cluster.route import is_mapping_aware
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.records.inner_batch import BatchSupport, is_inner_batch
 from holdfast.wire.records.properties import find_property
 from holdfast.wire.records.record import decode_record, decode_records
@@ -44,6 +45,7 @@ from holdfast.wire.requests.offsets import (
     TimestampAnswer,
     ViewMessageFields,
 )
+from holdfast.wire.requests.permissions import for_topic
 
 FOUND_MAX: Final = 64
 FOUND_SIZE_MAX: Final = 8 * 1024 * 1024
@@ -52,22 +54,24 @@ _OPENED_AT_ONCE: Final = 4 * 1024 * 1024
 _UNIQUE_KEY: Final = UNIQUE_KEY.encode()
 
 
-class QueryHandler:
+class QueryHandler(Component):
     """Handles queries about stored messages."""
 
     def __init__(
         self,
         store: MessageStore,
         clients: ClientTable,
-        segment_queries: SegmentQueries,
+        queues: Queues,
         opened: BatchCache,
         record_locator: RecordLocator,
+        door: Door,
     ) -> None:
         self._store = store
         self._clients = clients
-        self._segment_queries = segment_queries
+        self._queues = queues
         self._opened = opened
         self._record_locator = record_locator
+        self._door = door
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -89,11 +93,12 @@ class QueryHandler:
         A client without mapping support knows only one broker of a static topic, which then asks the others on its
         behalf.
         """
-        fields, command = from_fields(QueryMessageFields, request.command.fields), request.command
+        fields, command = request.header_as(QueryMessageFields), request.command
         found = await self._find_by_key(fields)
         is_aware = fields.reads_mappings or is_mapping_aware(command.language, command.version)
-        if not is_aware and self._segment_queries.mappings.is_static(fields.topic):
-            found += await self._find_elsewhere(fields)
+        elsewhere = [] if is_aware else await self._find_elsewhere(fields)
+        if elsewhere:
+            found += elsewhere
             found.sort(key=lambda data: decode_record(data, check_body=False).store_ms, reverse=True)
         answer = to_fields(
             QueryMessageAnswer(
@@ -143,10 +148,10 @@ class QueryHandler:
         return [batch.data(index) for index in indexes], batch.size
 
     async def _find_elsewhere(self, fields: QueryMessageFields) -> list[bytes]:
-        """Return the records of the other brokers that answer."""
+        """Return the records of the other brokers that answer; none for a normal topic."""
         request_fields = to_fields(msgspec.structs.replace(fields, reads_mappings=True))
         found: list[bytes] = []
-        for answer in await self._segment_queries.request_others(RequestCode.QUERY_MESSAGE, request_fields):
+        for answer in await self._queues.segments.request_others(RequestCode.QUERY_MESSAGE, request_fields):
             with contextlib.suppress(CorruptRecord):
                 found += _split(answer.body)
         return found
@@ -158,11 +163,13 @@ class QueryHandler:
         record begins there, it may belong to the log of another broker, of which this client got messages via this
         broker.
         """
-        fields = from_fields(ViewMessageFields, request.command.fields)
+        fields = request.header_as(ViewMessageFields)
         data = await read_bytes(fields.offset)
         if not data:
             return await self._view_elsewhere(request, fields)
         record = decode_record(data, check_body=False)
+        if refusal := self._find_refusal(request, fields, record.topic):
+            return refusal
         if is_inner_batch(record.sys_flag) and fields.batch_support != BatchSupport.REQUESTED.value:
             batch = self._opened.unpack_cached(record, UnpackReason.QUERY)
             if batch is None:
@@ -176,103 +183,80 @@ class QueryHandler:
             found = await self._record_locator.find_delivered(request.channel, fields.offset)
             if len(found) == 1 and found[0].address is not None:
                 command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=request.command.fields)
-                answer: Command = await PeerCall(found[0].address, command, REMOTE_TIMEOUT_MS)
-                return request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
+                answer = await PeerCall(found[0].address, command, REMOTE_TIMEOUT_MS)
+                topic = decode_record(answer.body, check_body=False).topic if answer.body else fields.topic
+                refusal = self._find_refusal(request, fields, topic)
+                return refusal or request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
         except PeerFailed as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset: {error}")
         return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {fields.offset}")
 
+    def _find_refusal(self, request: Request, fields: ViewMessageFields, topic: str | None) -> Refusal | None:
+        """Return why the sender may not read a message of *topic*, or None.
+
+        The request may name the topic that the sender expects at the position: it has the permission for that one only.
+        """
+        if not topic or fields.topic == topic:
+            return None
+        needed = for_topic(topic, frozenset({Action.GET}))
+        return self._door.find_refusal(request.identity, (needed,), request.command.code)
+
     def _to_logical(self, topic: str, data: bytes) -> bytes:
         """Return a record with logical queue id and offset if its topic is static, otherwise unchanged."""
-        if not data or not self._segment_queries.mappings.is_static(topic):
+        found = self._queues.mappings.find_by_physical(topic, read_queue_id(data)) if data else None
+        if found is None or not found[1].is_decided:
             return data
-        found = self._segment_queries.mappings.find_by_physical(topic, read_queue_id(data))
-        return (
-            data
-            if found is None or not found[1].is_decided
-            else bytes(rewrite_offsets([data], found[0].queue, found[1].delta)[0])
-        )
+        return bytes(rewrite_offsets([data], found[0].queue, found[1].delta)[0])
 
     # Queues.
 
-    def search_offset(self, request: Request) -> Procedure[Answer]:
+    async def search_offset(self, request: Request) -> Answer:
         """Answer 29: return the offset at a store time."""
-        fields = from_fields(SearchOffsetFields, request.command.fields)
-        is_upper = fields.boundary_type.upper() == "UPPER"
-        if self._is_logical(fields):
-            return self._answer_logical(
-                request,
-                fields,
-                lambda queue: self._segment_queries.search(fields.topic, queue, fields.timestamp, upper=is_upper),
-            )
-        return self._search(request, fields, upper=is_upper)
-
-    async def _search(self, request: Request, fields: SearchOffsetFields, *, upper: bool) -> Answer:
-        queue = self._store.find_queue(fields.topic, fields.queue_id)
-        offset = 0
-        if queue is not None:
-            offset = await self._store.offset_at_time(queue, fields.timestamp, upper=upper)
-        return request.answer(fields=to_fields(OffsetAnswer(offset)))
-
-    def get_max_offset(self, request: Request) -> Answer:
-        """Answer 30: return the end of a queue. Only confirmed records count: a crash could reassign other offsets."""
-        fields = from_fields(QueueFields, request.command.fields)
-        if self._is_logical(fields):
-            found = self._segment_queries.find_led(fields.topic, fields.queue_id)
-            if found is None:
-                return self._not_leader(fields)
-            return request.answer(fields=to_fields(OffsetAnswer(self._segment_queries.maximum(fields.topic, found))))
-        queue = self._store.find_queue(fields.topic, fields.queue_id)
-        return request.answer(fields=to_fields(OffsetAnswer(queue.offset_max if queue is not None else 0)))
-
-    def get_min_offset(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 31: return the lowest offset of a queue."""
-        fields = from_fields(QueueFields, request.command.fields)
-        if self._is_logical(fields):
-            return self._answer_logical(
-                request, fields, lambda queue: self._segment_queries.fetch_minimum(fields.topic, queue)
-            )
-        queue = self._store.find_queue(fields.topic, fields.queue_id)
-        return request.answer(fields=to_fields(OffsetAnswer(queue.offset_min if queue is not None else 0)))
-
-    async def get_earliest_time(self, request: Request) -> Answer:
-        """Answer 32: return the store time of a queue's oldest message."""
-        fields = from_fields(QueueFields, request.command.fields)
-        if self._is_logical(fields):
-            found = self._segment_queries.find_led(fields.topic, fields.queue_id)
-            if found is None:
-                return self._not_leader(fields)
-            time_ms: int | None = await self._segment_queries.earliest_time(fields.topic, found)
-        else:
-            queue = self._store.find_queue(fields.topic, fields.queue_id)
-            time_ms = None if queue is None else (await self._store.store_time(queue, queue.offset_min))
-        return request.answer(fields=to_fields(TimestampAnswer(-1 if time_ms is None else time_ms)))
-
-    def _is_logical(self, fields: QueueFields | SearchOffsetFields) -> bool:
-        return fields.is_logical is not False and self._segment_queries.mappings.is_static(fields.topic)
-
-    def _not_leader(self, fields: QueueFields | SearchOffsetFields) -> Refusal:
-        return not_leader_to_read(fields.topic, fields.queue_id, self._segment_queries.mappings.broker)
-
-    async def _answer_logical(
-        self,
-        request: Request,
-        fields: QueueFields | SearchOffsetFields,
-        find: Callable[[LogicalQueue], Procedure[int]],
-    ) -> Answer:
-        """Answer with an offset of a logical queue; finding it may involve other brokers."""
-        queue = self._segment_queries.find_led(fields.topic, fields.queue_id)
-        if queue is None:
-            return self._not_leader(fields)
+        fields = request.header_as(SearchOffsetFields)
+        view = self._resolve(fields)
+        if view is None:
+            return self._queues.refuse(fields.topic, fields.queue_id)
         try:
-            offset = await find(queue)
+            offset = await view.offset_at_time(fields.timestamp, upper=fields.boundary_type.upper() == "UPPER")
         except PeerFailed as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
         return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
+    def get_max_offset(self, request: Request) -> Answer:
+        """Answer 30: return the end of a queue."""
+        fields = request.header_as(QueueFields)
+        view = self._resolve(fields)
+        if view is None:
+            return self._queues.refuse(fields.topic, fields.queue_id)
+        return request.answer(fields=to_fields(OffsetAnswer(view.offset_max)))
+
+    def get_min_offset(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 31: return the lowest offset of a queue."""
+        fields = request.header_as(QueueFields)
+        view = self._resolve(fields)
+        if view is None:
+            return self._queues.refuse(fields.topic, fields.queue_id)
+        if view.is_local:
+            return request.answer(fields=to_fields(OffsetAnswer(view.offset_min)))
+        return self._fetch_min(request, view)
+
+    async def _fetch_min(self, request: Request, view: QueueView) -> Answer:
+        return request.answer(fields=to_fields(OffsetAnswer(await view.fetch_min())))
+
+    async def get_earliest_time(self, request: Request) -> Answer:
+        """Answer 32: return the store time of a queue's oldest message."""
+        fields = request.header_as(QueueFields)
+        view = self._resolve(fields)
+        if view is None:
+            return self._queues.refuse(fields.topic, fields.queue_id)
+        return request.answer(fields=to_fields(TimestampAnswer(await view.earliest_time())))
+
+    def _resolve(self, fields: QueueFields | SearchOffsetFields) -> QueueView | None:
+        return self._queues.resolve(fields.topic, fields.queue_id, is_logical=fields.is_logical)
+
     async def query_queue(self, request: Request) -> Answer:
         """Answer 321: return index entries of a physical queue."""
-        fields = from_fields(QueueEntriesFields, request.command.fields)
+        fields = request.header_as(QueueEntriesFields)
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         if queue is None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{fields.queue_id}@{fields.topic} is not exist!")

@@ -27,12 +27,13 @@ from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.move.move_payload import MovePayload
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.tables.topics import TopicTable, find_topic_fault
+from holdfast.machine.component import Component
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import MappingDetail, decode, from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.admin import CreateTopicFields, parse_attributes
 from holdfast.wire.requests.moves import MoveRequest
 
@@ -42,12 +43,8 @@ MoveQueues = Callable[[MoveRequest], Procedure[bool]]
 _REFUSED: Final = ResponseCode.INVALID_PARAMETER
 
 
-class StaticAdmin:
-    """Handles changes of static topics by tools.
-
-    Attributes:
-        move_queues: Moves a queue to its next segment without a gap; None until the assembly sets it.
-    """
+class StaticAdmin(Component):
+    """Handles changes of static topics by tools."""
 
     def __init__(
         self,
@@ -58,6 +55,7 @@ class StaticAdmin:
         view: ClusterView,
         floors: OffsetFloors,
         payload: MovePayload,
+        move_queues: MoveQueues,
     ) -> None:
         self._topics = topics
         self._mappings = mappings
@@ -66,7 +64,7 @@ class StaticAdmin:
         self._view = view
         self._floors = floors
         self._payload = payload
-        self.move_queues: MoveQueues | None = None
+        self._move_queues = move_queues
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -74,28 +72,28 @@ class StaticAdmin:
 
     async def put(self, request: Request) -> Answer:
         """Answer 513 once the mapping is synced, queues that leave are handed over, and name servers know it."""
-        fields = from_fields(CreateTopicFields, request.command.fields)
+        fields = request.header_as(CreateTopicFields)
         if self._topics.find(fields.topic) is None:
             await self._view.refresh_topics([fields.topic])  # The answers also contain deletion markers.
-        new_queues: list[int] = []
+        new_queues: list[LogicalQueueId] = []
         try:
             proposed = from_detail(decode(request.command.body, MappingDetail))
             accepted = self._accept(fields.topic, proposed)
             self._configure(fields, accepted)  # Fail before other brokers are asked.
             new_queues = self._find_new(accepted)
             self._floors.claim(fields.topic, new_queues)
-            findings = (await self._floors.find(proposed, new_queues)) if new_queues else {}
+            findings = await self._floors.find(proposed, new_queues) if new_queues else {}
             if (before := self._mappings.find(fields.topic)) is not None and _is_repetition(before, proposed):
                 return request.answer()
-            position = self._record(fields, proposed, findings, request.now_ms)
-            self._topics.deletions.lift(fields.topic, request.now_ms, request.effects)
+            position = self._record(fields, proposed, findings)
+            self._topics.deletions.lift(fields.topic)
         except (MappingRefused, RemoteProtocolError) as error:
             return Refusal(_REFUSED, str(error))
         finally:
             self._floors.withdraw_claim(fields.topic, new_queues)
         await Synced(position)
         for target, queues in self._leaving(fields.topic).items():
-            await self._move_away(MoveRequest(topic=fields.topic, queues=queues, target=target), request.now_ms)
+            await self._move_away(MoveRequest(topic=fields.topic, queues=queues, target=target))
         return self._registrar.answer_registered(request, request.answer())
 
     def _accept(self, topic: str, proposed: TopicMapping) -> TopicMapping:
@@ -108,9 +106,7 @@ class StaticAdmin:
             return msgspec.structs.replace(proposed, floors={})  # Tools do not know the floors of this broker.
         return proposed if _is_repetition(known, proposed) else accept_update(known, proposed)
 
-    def _record(
-        self, fields: CreateTopicFields, proposed: TopicMapping, findings: Mapping[int, FloorFinding], now_ms: int
-    ) -> int:
+    def _record(self, fields: CreateTopicFields, proposed: TopicMapping, findings: Mapping[int, FloorFinding]) -> int:
         """Record a tool's mapping and create or change the topic. Return the position to wait for with `Synced`."""
         before, accepted = self._mappings.find(fields.topic), self._accept(fields.topic, proposed)
         # A queue that was recorded while other brokers were asked is open already.
@@ -122,19 +118,19 @@ class StaticAdmin:
         ]
         accepted = accepted.with_queues(*raised)
         config = self._configure(fields, accepted)
-        state = self._find_payload(accepted, new_queues, findings, now_ms)
-        position = self._mappings.change(accepted, now_ms=now_ms, config=config, move=state)
+        state = self._find_payload(accepted, new_queues, findings)
+        position = self._mappings.change(accepted, config=config, move=state)
         if before is None and self._topics.find(fields.topic) is not None:
             # A normal topic becomes static: committed offsets refer to physical queues.
             self._offsets.adopt_physical(self._mappings, fields.topic)
-        self._payload.replace_offsets(state, now_ms)
-        self._topics.put(config, now_ms)
+        self._payload.replace_offsets(state)
+        self._topics.put(config)
         self._topics.changed.discard(fields.topic)  # It is registered once its record is synced.
         return position
 
     # Queues that begin here.
 
-    def _find_new(self, accepted: TopicMapping) -> list[int]:
+    def _find_new(self, accepted: TopicMapping) -> list[LogicalQueueId]:
         """Return the queues that this mapping opens here, and whose start must be above every used offset."""
         known = self._mappings.find(accepted.topic)
         new_queues = []
@@ -143,16 +139,16 @@ class StaticAdmin:
             own = None if known is None or number not in known.queues else known.queues[number].find(leader.generation)
             is_known = own is not None and own.is_decided
             if leader.broker == self._mappings.broker and leader.is_open and not is_known:
-                new_queues.append(number)
+                new_queues.append(queue.queue)
         return new_queues
 
     def _find_payload(
-        self, accepted: TopicMapping, new_queues: Collection[int], findings: Mapping[int, FloorFinding], now_ms: int
+        self, accepted: TopicMapping, new_queues: Collection[int], findings: Mapping[int, FloorFinding]
     ) -> MoveState | None:
         """Return a move state with the groups' offsets in queues that begin again, or None if there are no offsets."""
         known = [found for number in new_queues if (found := findings[number].offsets) is not None]
         queues = [accepted.queues[found.queue] for found in known]
-        return self._payload.build_state(accepted, queues, known, now_ms, reason="set again")
+        return self._payload.build_state(accepted, queues, known, reason="set again")
 
     def _configure(self, fields: CreateTopicFields, mapping: TopicMapping) -> TopicConfig:
         """Return the topic's configuration: a physical queue for every segment, and never fewer than before."""
@@ -192,8 +188,8 @@ class StaticAdmin:
                 leaving.setdefault(prepared.broker, []).append(number)
         return leaving
 
-    async def _move_away(self, order: MoveRequest, now_ms: int) -> None:
-        is_moved = self.move_queues is not None and (await self.move_queues(order))
+    async def _move_away(self, order: MoveRequest) -> None:
+        is_moved = await self._move_queues(order)
         unmoved = self._leaving(order.topic).get(order.target, [])
         mapping = self._mappings.find(order.topic)
         if is_moved or not unmoved or mapping is None:
@@ -201,7 +197,7 @@ class StaticAdmin:
         # RocketMQ's procedure: the tool reads the end, and sends the start offset to the other broker.
         ends = self._mappings.seal(order.topic, unmoved)
         sealed = mapping.with_queues(*(mapping.queues[number].seal(*ends[number]) for number in unmoved))
-        await Synced(self._mappings.change(sealed, now_ms=now_ms))
+        await Synced(self._mappings.change(sealed))
 
 
 def _is_repetition(known: TopicMapping, proposed: TopicMapping) -> bool:

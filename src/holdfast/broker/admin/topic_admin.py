@@ -22,21 +22,18 @@ from holdfast.broker.failover.offset_backup import OffsetBackup
 from holdfast.broker.flow.awaitables import Procedure, Synced
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.cluster_view import ClusterView
-from holdfast.broker.mapping.segment_queries import SegmentQueries
+from holdfast.broker.mapping.queue_view import Queues
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.broker.tables.topics import TopicTable, find_topic_fault
+from holdfast.machine.component import Component
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import mock_broker
 from holdfast.model.topic import TopicConfig, find_name_fault
-from holdfast.store.message_store import MessageStore
 from holdfast.wire.cluster.mapping import MappedTopic, encode, to_detail
 from holdfast.wire.cluster.route import TopicList, is_mapping_aware
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.admin import (
     CreateTopicFields,
     PageFields,
@@ -44,13 +41,14 @@ from holdfast.wire.requests.admin import (
     TopicFields,
     TopicOffset,
     TopicOffsetTable,
+    TopicQueryFields,
     TopicStats,
     parse_attributes,
     slice_page,
 )
 
 
-class TopicAdmin:
+class TopicAdmin(Component):
     """Handles topic requests of tools."""
 
     def __init__(
@@ -58,8 +56,7 @@ class TopicAdmin:
         topics: TopicTable,
         offsets: OffsetTable,
         offset_backup: OffsetBackup,
-        segment_queries: SegmentQueries,
-        store: MessageStore,
+        queues: Queues,
         stats: BrokerStats,
         registrar: Registrar,
         view: ClusterView,
@@ -67,9 +64,9 @@ class TopicAdmin:
         self._topics = topics
         self._offsets = offsets
         self._offset_backup = offset_backup
-        self._segment_queries = segment_queries
-        self._mappings = segment_queries.mappings
-        self._store = store
+        self._queues = queues
+        self._mappings = queues.mappings
+        self._store = queues.store
         self._stats = stats
         self._registrar = registrar
         self._view = view
@@ -89,7 +86,7 @@ class TopicAdmin:
 
     def put(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 17: create or change a topic."""
-        fields = from_fields(CreateTopicFields, request.command.fields)
+        fields = request.header_as(CreateTopicFields)
         known = self._topics.find(fields.topic)
         attributes = dict(known.attributes) if known is not None else {}
         try:
@@ -126,13 +123,13 @@ class TopicAdmin:
 
     def delete(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 215: delete a topic. A missing topic is no error, because tools ask every broker of a cluster."""
-        name = from_fields(TopicFields, request.command.fields).topic
+        name = request.header_as(TopicFields).topic
         fault = find_name_fault(name)
         if fault is not None:  # The name is that of the folder to be removed.
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if self._topics.is_system(name):
             return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
-        self._topics.deletions.block_creation(name, request.now_ms)
+        self._topics.deletions.block_creation(name)
         if self._mappings.is_static(name):
             return self.delete_static(request, name)
         return self._forget(request, name)
@@ -141,17 +138,17 @@ class TopicAdmin:
         """Delete a static topic and its mapping, offsets and messages on this broker."""
         # Delete the mapping first, so that the topic is no longer static. If a crash follows, the topic remains without
         # its mapping, which is harmless.
-        await Synced(self._mappings.delete(name, request.now_ms))
-        self._segment_queries.forget_topic(name)
+        await Synced(self._mappings.delete(name))
+        self._queues.segments.forget_topic(name)
         return self._forget(request, name)
 
     def _forget(self, request: Request, name: str) -> Answer:
         # Queues first: if a crash left them without the topic, their index type would be unknown.
         self._store.delete_topic(name)
         # Persisted before the topic is deleted: a later topic of that name begins at 0, and so must its groups.
-        self._offsets.drop_topic(name, request.now_ms)
+        self._offsets.drop_topic(name)
         self._offset_backup.drop_topic(name)
-        self._topics.delete(name, request.now_ms)
+        self._topics.delete(name)
         self._stats.forget_topic(name)
         return request.answer()
 
@@ -167,19 +164,20 @@ class TopicAdmin:
 
     def get(self, request: Request) -> Answer:
         """Answer 351: return the configuration of a topic, with its mapping if asked for."""
-        name = from_fields(TopicFields, request.command.fields).topic
+        fields = request.header_as(TopicQueryFields)
+        name = fields.topic
         config = self._topics.find(name)
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         mapping = self._mappings.find(name)
-        if mapping is None or request.command.fields.get("lo") != "true":
+        if mapping is None or not fields.is_logical:
             return request.answer(body=java_json.encode(config))
         described = MappedTopic(**msgspec.structs.asdict(config), mapping=to_detail(mapping))
         return request.answer(body=encode(described))
 
     def get_all(self, request: Request) -> Answer:
         """Answer 21: return the whole table, or a page of it."""
-        page = from_fields(PageFields, request.command.fields)
+        page = request.header_as(PageFields)
         table = self._topics.to_wire()
         rows = slice_page(table.topic_config_table, page.topic_seq, page.max_topic_num)
         body = java_json.encode(msgspec.structs.replace(table, topic_config_table=rows))
@@ -187,46 +185,29 @@ class TopicAdmin:
 
     async def get_stats(self, request: Request) -> Answer:
         """Answer 202: return the lowest and highest offset of every queue, and when it last grew."""
-        name = from_fields(TopicFields, request.command.fields).topic
-        config = self._topics.find(name)
-        if config is None:
+        fields, command = request.header_as(TopicQueryFields), request.command
+        name = fields.topic
+        if self._topics.find(name) is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        mapping = self._mappings.find(name)
-        command = request.command
-        logical_flag = command.fields.get("lo", "").lower()
-        is_aware = logical_flag != "" or is_mapping_aware(command.language, command.version)
-        if mapping is not None and (logical_flag == "true" or not is_aware):
-            rows = await self._logical_ends(mapping)
-            if not is_aware:
-                rows += await self._ends_elsewhere(name)
-            body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
-            return request.answer(body=java_json.encode(body))
-        count = max(config.read_queues, config.write_queues)
+        is_aware = fields.is_logical is not None or is_mapping_aware(command.language, command.version)
+        wants_logical = bool(fields.is_logical) or not is_aware
         rows = []
-        for queue_id in range(count):
-            ends = await self._queue_ends(name, queue_id)
-            rows.append((MessageQueue(name, self._mappings.broker, queue_id), ends))
+        for view in self._queues.all(name) if wants_logical else self._queues.physical(name):
+            grown_ms = await view.last_store_time()
+            ends = TopicOffset(
+                min_offset=view.offset_min, max_offset=view.offset_max, last_update_timestamp=grown_ms or 0
+            )
+            rows.append((view.name, ends))
+        if not is_aware:
+            rows += await self._ends_elsewhere(name)
         body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
         return request.answer(body=java_json.encode(body))
-
-    async def _logical_ends(self, mapping: TopicMapping) -> list[tuple[MessageQueue, TopicOffset]]:
-        rows = []
-        for number in self._mappings.led_queues(mapping.topic):
-            queue = mapping.queues[number]
-            physical_ends = await self._queue_ends(mapping.topic, queue.leader.queue_id)
-            ends = TopicOffset(
-                min_offset=self._segment_queries.minimum(mapping.topic, queue),
-                max_offset=self._segment_queries.maximum(mapping.topic, queue),
-                last_update_timestamp=physical_ends.last_update_timestamp,
-            )
-            rows.append((MessageQueue(mapping.topic, mock_broker(mapping.scope), number), ends))
-        return rows
 
     async def _ends_elsewhere(self, topic: str) -> list[tuple[MessageQueue, TopicOffset]]:
         """Return the offsets of logical queues led by other brokers. Brokers that do not answer are missing."""
         rows = []
         request_fields = {"topic": topic, "lo": "true"}
-        for answer in await self._segment_queries.request_others(RequestCode.GET_TOPIC_STATS_INFO, request_fields):
+        for answer in await self._queues.segments.request_others(RequestCode.GET_TOPIC_STATS_INFO, request_fields):
             with contextlib.suppress(RemoteProtocolError):
                 rows += java_json.decode(answer.body, TopicOffsetTable).rows()
         return rows
@@ -234,15 +215,6 @@ class TopicAdmin:
     def list_system(self, request: Request) -> Answer:
         """Answer 305: return the names of the system topics."""
         return request.answer(body=java_json.encode(TopicList(topic_list=self._topics.system_names())))
-
-    async def _queue_ends(self, topic: str, queue_id: int) -> TopicOffset:
-        queue = self._store.find_queue(topic, queue_id)
-        if queue is None:
-            return TopicOffset(min_offset=0, max_offset=0, last_update_timestamp=0)
-        grown_ms = await self._store.store_time(queue, queue.offset_max - 1)
-        return TopicOffset(
-            min_offset=queue.offset_min, max_offset=queue.offset_max, last_update_timestamp=grown_ms or 0
-        )
 
     async def _put_all(self, configs: list[TopicConfig], request: Request) -> Answer:
         names = [config.name for config in configs if find_topic_fault(config) is None]
@@ -253,11 +225,11 @@ class TopicAdmin:
             if fault is not None:
                 return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         for config in configs:
-            self._topics.deletions.lift(config.name, request.now_ms, request.effects)
+            self._topics.deletions.lift(config.name)
         if len(configs) == 1:
-            self._topics.put(configs[0], request.now_ms)
+            self._topics.put(configs[0])
         else:
-            self._topics.put_all(configs, request.now_ms)
+            self._topics.put_all(configs)
         return self._registrar.answer_registered(request, request.answer())
 
     def _find_conflict(self, config: TopicConfig) -> str | None:

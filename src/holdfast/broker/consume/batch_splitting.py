@@ -16,7 +16,7 @@ import msgspec
 from holdfast.broker.consume.index_scan import may_match
 from holdfast.broker.messages.batch_cache import BatchCache, UnpackedBatch, UnpackReason
 from holdfast.machine.effects import Piece
-from holdfast.store.queues.queue_log import ENTRY, QueueIndex
+from holdfast.store.queues.queue_index import ENTRY, QueueIndex
 
 _READ_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
 _UNPACKED_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of batches opened for one answer, if a filter passes few messages

@@ -20,12 +20,12 @@ import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.flow.awaitables import PeerCall
-from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Turn
+from holdfast.broker.flow.component import MasterComponent
+from holdfast.broker.flow.request import Answer, Handlers, Request, Timers
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Effect, SetTimer
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import PeerFailed
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
@@ -43,7 +43,7 @@ class _Received(msgspec.Struct, frozen=True):
     received_ms: int
 
 
-class ConsumedTopics:
+class ConsumedTopics(MasterComponent):
     """Reports to other brokers which topics each group consumes here, and keeps their reports."""
 
     def __init__(
@@ -62,6 +62,10 @@ class ConsumedTopics:
         """Return the request handlers of this component."""
         return {RequestCode.SHARE_CONSUMED_TOPICS: self.handle_report}
 
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield topic and group for every topic hosted here that a group consumes at another broker."""
         for report in self._received.values():
@@ -75,16 +79,16 @@ class ConsumedTopics:
         report = decode_body(request.command.body, ConsumedTopicList)
         is_known = report.broker in self._received
         if report.broker != self._name and (is_known or len(self._received) < BROKERS_MAX):
-            self._received[report.broker] = _Received(report.groups, request.now_ms)
+            self._received[report.broker] = _Received(report.groups, self._turn.now_ms)
         return request.answer()
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self) -> None:
         """Start the timer that checks for changes to report."""
-        effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+        self._turn.set_timer(TIMER, self._turn.now_ms + ROUND_MS)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+    def on_timer(self) -> None:
         """Report after a change, or after `REPEAT_MS`; drop the reports of silent brokers."""
-        assert name == TIMER
+        now_ms = self._turn.now_ms
         self._received = {
             broker: report for broker, report in self._received.items() if report.received_ms + LIFE_MS > now_ms
         }
@@ -93,8 +97,8 @@ class ConsumedTopics:
             groups.setdefault(group, []).append(topic)
         if groups != self._reported or (groups and now_ms - self._reported_ms >= REPEAT_MS):
             self._reported, self._reported_ms = groups, now_ms
-            self._turn.procedures.append(self._report())
-        effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+            self._turn.spawn(self._report())
+        self._turn.set_timer(TIMER, now_ms + ROUND_MS)
 
     async def _report(self) -> None:
         """Report to every other broker of the cluster. A broker that does not answer gets the next repetition."""

@@ -24,15 +24,14 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import HALF_TOPIC
 from holdfast.wire.cluster.route import MAPPING_FIELD, is_mapping_aware
-from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.frame import split_frames
 from holdfast.wire.frames.host import HOST_SIZE_V4, HOST_SIZE_V6
 from holdfast.wire.records.message_id import format_message_id, parse_message_id
 from holdfast.wire.records.record import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, Piece
+from holdfast.wire.requests.table import BROKER_REQUESTS, Path
 
 RANGES_MAX: Final = 256
-_PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 # Fields of a record: its position, its sys flag, and its store host if both hosts are IPv4.
 _POSITION = struct.Struct(">q")
@@ -81,7 +80,7 @@ class DeliveredRanges:
         *answer* consists of whole frames.
         """
         fields = pull.fields
-        if channel < 0 or pull.code not in _PULLS or fields.get(MAPPING_FIELD) == "1":
+        if channel < 0 or BROKER_REQUESTS[pull.code].path is not Path.PULL or fields.get(MAPPING_FIELD) == "1":
             return
         if is_mapping_aware(pull.language, pull.version):
             return

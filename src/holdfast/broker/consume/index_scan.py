@@ -25,8 +25,9 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.model.queue import PhysicalOffset
 from holdfast.store.queues.queue_files import ENTRY_SIZE
-from holdfast.store.queues.queue_log import ENTRY
+from holdfast.store.queues.queue_index import ENTRY
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.frame import FRAME_SIZE_MAX
 from holdfast.wire.records.record import RECORD_SIZE_MIN
@@ -57,7 +58,7 @@ class Scan(msgspec.Struct, gc=False):
 
     code: int
     remark: str
-    next_offset: int
+    next_offset: PhysicalOffset
     positions: Sequence[int] = ()
     sizes: Sequence[int] = ()
     size: int = 0
@@ -88,7 +89,7 @@ def choose_any(
         span = find_hot(positions[0], positions[-1] + sizes[-1] - positions[0])
         if span is not None:
             count = len(sums) - 1
-            return Scan(_SUCCESS, "FOUND", offset + count, positions, sizes, sums[-1], count, span=span)
+            return Scan(_SUCCESS, "FOUND", PhysicalOffset(offset + count), positions, sizes, sums[-1], count, span=span)
     return _choose_alike(raw, offset, alike) if alike else _choose_mixed(raw, offset, size_max)
 
 
@@ -96,7 +97,16 @@ def _choose_alike(raw: bytes | bytearray, offset: int, count: int) -> Scan:
     """Choose the first *count* entries, whose records all have the same size."""
     size: int = _unpack_position_and_size(raw, 0)[1]
     positions = _unpack("q12x", raw, count)
-    return Scan(_SUCCESS, "FOUND", offset + count, positions, (size,) * count, size * count, count, common_size=size)
+    return Scan(
+        _SUCCESS,
+        "FOUND",
+        PhysicalOffset(offset + count),
+        positions,
+        (size,) * count,
+        size * count,
+        count,
+        common_size=size,
+    )
 
 
 def _choose_mixed(raw: bytes | bytearray, offset: int, size_max: int) -> Scan:
@@ -117,7 +127,7 @@ def _choose_mixed(raw: bytes | bytearray, offset: int, size_max: int) -> Scan:
             chosen -= 1
             total -= sizes[chosen]
         positions, sizes = positions[:chosen], sizes[:chosen]
-    return Scan(_SUCCESS, "FOUND", offset + chosen, positions, sizes, total, chosen)
+    return Scan(_SUCCESS, "FOUND", PhysicalOffset(offset + chosen), positions, sizes, total, chosen)
 
 
 def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max: int, codes: frozenset[int]) -> Scan:
@@ -156,8 +166,8 @@ def choose_records(
             count += messages
         offset = end
     if not positions:
-        return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset)
-    return Scan(_SUCCESS, "FOUND", offset, positions, sizes, total, count, start, begin, codes)
+        return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", PhysicalOffset(offset))
+    return Scan(_SUCCESS, "FOUND", PhysicalOffset(offset), positions, sizes, total, count, start, begin, codes)
 
 
 def may_match(tag: int, size: int, codes: frozenset[int] | None) -> bool:
@@ -311,11 +321,11 @@ def _select(
             total += size
         inspected = at + 1
     if not chosen:
-        return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset + inspected)
+        return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", PhysicalOffset(offset + inspected))
     return Scan(
         _SUCCESS,
         "FOUND",
-        offset + inspected,
+        PhysicalOffset(offset + inspected),
         [positions[at] for at in chosen],
         [sizes[at] for at in chosen],
         total,

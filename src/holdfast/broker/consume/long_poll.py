@@ -5,13 +5,15 @@ A client that gets "nothing new" pulls again at once, so a broker that does not 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from holdfast.machine.events import ChannelId
+from holdfast.model.access.identity import Identity
+from holdfast.model.queue import LogicalOffset
 from holdfast.wire.requests.pull import PullHeader
 
 
@@ -20,14 +22,18 @@ class ParkedPull(msgspec.Struct, eq=False):
 
     Attributes:
         scan_from: The first offset not yet scanned. The messages before it did not match the subscription.
+        sender: Who pulls; None if access control is off.
+        ticket: The number of its latest parking. It may be parked again, for another physical queue, too.
     """
 
     channel: ChannelId
     serializer: int
     header: PullHeader
     deadline_ms: int
-    scan_from: int
+    scan_from: LogicalOffset
+    sender: Identity | None = None
     is_gone: bool = False
+    ticket: int = 0
 
 
 _Queue = TypeVar("_Queue", bound=Hashable)
@@ -52,6 +58,7 @@ class ParkedPulls(Generic[_Queue]):
         """Park *parked* until *queue* gets a message."""
         self._ticket += 1
         self._count += 1
+        parked.ticket = self._ticket
         self._by_queue.setdefault(queue, {})[id(parked)] = parked
         self._by_channel.setdefault(parked.channel, {})[id(parked)] = (queue, parked)
         heappush(self._deadlines, (parked.deadline_ms, self._ticket, queue, parked))
@@ -64,12 +71,24 @@ class ParkedPulls(Generic[_Queue]):
         self._compact()
         return woken
 
+    def remove(self, is_removed: Callable[[ParkedPull], bool]) -> list[ParkedPull]:
+        """Remove and return every pull of which *is_removed* is true."""
+        removed = []
+        for queue, waiting in list(self._by_queue.items()):
+            for parked in [parked for parked in waiting.values() if is_removed(parked)]:
+                self._forget(parked)
+                self._remove(queue, parked)
+                removed.append(parked)
+        self._compact()
+        return removed
+
     def expire(self, now_ms: int) -> list[tuple[_Queue, ParkedPull]]:
         """Remove and return every pull whose deadline has passed."""
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, _, queue, parked = heappop(self._deadlines)
-            if not parked.is_gone:
+            entry = heappop(self._deadlines)
+            if not _is_stale(entry):
+                _, _, queue, parked = entry
                 self._forget(parked)
                 self._remove(queue, parked)
                 expired.append((queue, parked))
@@ -84,7 +103,7 @@ class ParkedPulls(Generic[_Queue]):
 
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline, or None if no pull is parked."""
-        while self._deadlines and self._deadlines[0][3].is_gone:
+        while self._deadlines and _is_stale(self._deadlines[0]):
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
@@ -105,5 +124,11 @@ class ParkedPulls(Generic[_Queue]):
     def _compact(self) -> None:
         """Drop the deadlines of pulls that are no longer parked, once these are the majority."""
         if len(self._deadlines) > 2 * self._count + _STALE_MAX:
-            self._deadlines = [entry for entry in self._deadlines if not entry[3].is_gone]
+            self._deadlines = [entry for entry in self._deadlines if not _is_stale(entry)]
             heapify(self._deadlines)
+
+
+def _is_stale(deadline: tuple[int, int, object, ParkedPull]) -> bool:
+    """Return whether the pull of a deadline is parked no more, or was parked again since."""
+    _, ticket, _, parked = deadline
+    return parked.is_gone or parked.ticket != ticket

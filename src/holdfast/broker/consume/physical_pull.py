@@ -14,7 +14,7 @@ groups nor parked pulls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, final
 
 import msgspec
 
@@ -30,15 +30,18 @@ from holdfast.broker.consume.index_scan import (
 )
 from holdfast.broker.flow.request import LogRange, Refusal, Steps
 from holdfast.broker.mapping.offset_rewrite import rewrite_offsets
+from holdfast.broker.mapping.queue_view import AppendTarget
 from holdfast.broker.messages.batch_cache import BatchCache
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.machine.effects import Piece
 from holdfast.machine.events import ChannelId
 from holdfast.machine.pressure import MemoryPressure
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import CorruptRecord, DiskFailed
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import EntryRange, QueueIndex
+from holdfast.store.queues.queue_index import EntryRange, QueueIndex
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import RESPONSE, Command, encode_command
 from holdfast.wire.frames.frame import JSON
@@ -67,33 +70,48 @@ class Lens(msgspec.Struct, frozen=True):
         queue: The number of the logical queue.
         delta: The number to add to a physical offset.
         minimum: The lowest offset of the logical queue.
-        leader: The physical queue at the end of the logical queue, and its delta.
+        leader: The end of the logical queue.
         end: The physical end of the segment, if it is known.
         rewrites_offsets: The reader has no delta support, so its records get logical offsets.
         prepared: The encoded part that answers have in common, if many will be made.
     """
 
-    queue: int
+    queue: LogicalQueueId
     delta: int
-    minimum: int
-    leader: tuple[QueueIndex, int]
-    end: int | None = None
+    minimum: LogicalOffset
+    leader: AppendTarget
+    end: PhysicalOffset | None = None
     rewrites_offsets: bool = False
     prepared: bytes = b""
 
     @property
-    def maximum(self) -> int:
+    def maximum(self) -> LogicalOffset:
         """The end of the logical queue."""
-        index, delta = self.leader
-        return index.offset_max + delta
+        return self.leader.offset_max
+
+    def to_logical(self, offset: PhysicalOffset) -> LogicalOffset:
+        """Return an offset of the segment's physical queue as clients see it."""
+        return offset + self.delta  # type: ignore[return-value]  # Every pull converts: a NewType is a call.
+
+    def to_physical(self, offset: LogicalOffset) -> PhysicalOffset:
+        """Return a logical offset as the segment's physical queue counts, which may lie outside of the segment."""
+        return offset - self.delta  # type: ignore[return-value]
+
+    def limit_count(self, count: int, offset: PhysicalOffset) -> int:
+        """Return how many messages to read from *offset* on: at most *count*, and none after the segment, but one."""
+        return count if self.end is None else max(1, min(count, self.end - offset))
 
 
 class Puller(msgspec.Struct, frozen=True):
-    """The connection that pulls, and when; `now_ms` is 0 on a retry."""
+    """The connection that pulls, and its header encoding.
+
+    Attributes:
+        sender: Who pulls; None if access control is off.
+    """
 
     channel: ChannelId
     serializer: int
-    now_ms: int = 0
+    sender: Identity | None = None
 
 
 class PullContext(msgspec.Struct, frozen=True):
@@ -102,12 +120,37 @@ class PullContext(msgspec.Struct, frozen=True):
     Attributes:
         lens: None for a physical queue.
         channel: The connection that pulls, for a logical queue.
+        is_segment: Another broker reads a segment of a logical queue, as a physical queue.
     """
 
     header: PullHeader
     serializer: int
     lens: Lens | None = None
     channel: ChannelId = _NO_CHANNEL
+    is_segment: bool = False
+
+    def to_logical(self, offset: PhysicalOffset) -> LogicalOffset:
+        """Return an offset of the physical queue as the reader sees it."""
+        lens = self.lens
+        return offset if lens is None else offset + lens.delta  # type: ignore[return-value]
+
+
+@final
+class EmptyScan(msgspec.Struct, frozen=True):
+    """A scan that found no messages for the reader.
+
+    Attributes:
+        is_open_end: The scan reached the end of the queue, so the pull may be parked on this physical queue.
+    """
+
+    index: QueueIndex
+    pull: PullContext
+    scan: Scan
+    is_open_end: bool
+
+
+ReadResult = EmptyScan | list[Piece] | Steps[list[Piece]]
+"""The answer; steps that end in it; or a scan that found nothing, so that the pull may be parked."""
 
 
 class PhysicalPullReader:
@@ -115,7 +158,6 @@ class PhysicalPullReader:
 
     Attributes:
         on_answered: Called with every answered pull and the next offset of its reader.
-        pressure: The memory that connections occupy. While it is high, answers are small.
     """
 
     def __init__(
@@ -125,30 +167,48 @@ class PhysicalPullReader:
         stats: BrokerStats,
         batch_cache: BatchCache,
         delivered_ranges: DeliveredRanges,
-        on_answered: Callable[[PullContext, int], None] = lambda _asked, _next_offset: None,
+        pressure: MemoryPressure,
+        on_answered: Callable[[PullContext, LogicalOffset], None] = lambda _asked, _next_offset: None,
     ) -> None:
         self._count_limit = options.pull_count_max
         self._size_default, self._size_limit = options.pull_size_default, options.pull_size_max
         self._is_replica = options.is_replica
         self._pressure_threshold = options.memory_limit // _PRESSURE_FRACTION
-        self.pressure = MemoryPressure()
+        self._pressure = pressure  # While it is high, answers are small: large ones that wait would stop senders.
         self._store = store
         self._batch_cache = batch_cache
         self._delivered_ranges = delivered_ranges
         self._stats = stats
         self.on_answered = on_answered
 
-    def is_cold(self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None) -> bool:
-        """Return whether index entries from *offset* on may be absent from memory."""
-        return offset < queue.hot_offset and queue.is_cold(offset, self._count_entries(pull, offset, codes))
+    def read(
+        self, pull: PullContext, queue: QueueIndex, offset: PhysicalOffset, codes: frozenset[int] | None
+    ) -> ReadResult:
+        """Read a physical queue from *offset* on."""
+        if offset < queue.hot_offset and self.is_cold(pull, queue, offset, codes):
+            return self.read_cold(pull, queue, offset, codes)
+        scan = self.scan(pull, queue, offset, codes)
+        return self.respond(pull, queue, scan) if scan.positions else EmptyScan(queue, pull, scan, is_open_end=True)
 
-    def scan(self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None) -> Scan:
+    def is_cold(
+        self, pull: PullContext, queue: QueueIndex, offset: PhysicalOffset, codes: frozenset[int] | None
+    ) -> bool:
+        """Return whether index entries from *offset* on may be absent from memory."""
+        return queue.is_cold(offset, self._count_entries(pull, offset, codes))
+
+    def scan(self, pull: PullContext, queue: QueueIndex, offset: PhysicalOffset, codes: frozenset[int] | None) -> Scan:
         """Scan the index from *offset* on."""
-        offset_min, offset_max = queue.offset_min, queue.offset_max
+        if not queue.offset_min <= offset < queue.offset_max:
+            return self._scan_outside(offset, PhysicalOffset(queue.offset_min), PhysicalOffset(queue.offset_max))
+        entries = queue.read_range(offset, self._count_entries(pull, offset, codes))
+        return self._choose(entries, pull.header.fields, offset, codes)
+
+    def _scan_outside(self, offset: PhysicalOffset, offset_min: PhysicalOffset, offset_max: PhysicalOffset) -> Scan:
+        """Return what a reader gets at an offset that no message has: wait for the next one, or move."""
         if offset_max == 0:
             if offset == 0 or (self._is_replica and offset > 0):
                 return Scan(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", offset)
-            return Scan(ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0)
+            return Scan(ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", PhysicalOffset(0))
         if offset < offset_min:
             return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", offset_min)
         if offset == offset_max:
@@ -156,36 +216,35 @@ class PhysicalPullReader:
         if offset > offset_max and self._is_replica:
             # The master may have more messages: a replica that lags must not move a reader back.
             return Scan(ResponseCode.PULL_NOT_FOUND, "NOT_YET_HERE", offset)
-        if offset > offset_max:
-            return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
-        entries = queue.read_range(offset, self._count_entries(pull, offset, codes))
-        return self._choose(entries, pull.header.fields, offset, codes)
+        return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
 
     def read_cold(
-        self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None
+        self, pull: PullContext, queue: QueueIndex, offset: PhysicalOffset, codes: frozenset[int] | None
     ) -> Steps[list[Piece]]:
         """Answer a pull whose index entries are cold."""
         return answer_failure(self._read_cold(pull, queue, offset, codes), pull)
 
     async def _read_cold(
-        self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None
+        self, pull: PullContext, queue: QueueIndex, offset: PhysicalOffset, codes: frozenset[int] | None
     ) -> list[Piece]:
         entries = await queue.fetch_range(offset, self._count_entries(pull, offset, codes), ahead=_READ_AHEAD)
         if not entries[0]:
-            scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
+            scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", PhysicalOffset(queue.offset_min))
             self._stats.count_miss()
             return [self.head(pull, queue, scan)]
         answer = self.respond(pull, queue, self._choose(entries, pull.header.fields, offset, codes))
-        return answer if isinstance(answer, list) else (await answer)
+        return answer if isinstance(answer, list) else await answer
 
-    def _count_entries(self, pull: PullContext, offset: int, codes: frozenset[int] | None) -> int:
+    def _count_entries(self, pull: PullContext, offset: PhysicalOffset, codes: frozenset[int] | None) -> int:
         """Return how many messages to scan in the index."""
         count = self._count_max(pull.header.fields)
         count = count if codes is None else max(count, _SCAN_MAX)
         lens = pull.lens
-        return count if lens is None or lens.end is None else max(1, min(count, lens.end - offset))
+        return count if lens is None or lens.end is None else lens.limit_count(count, offset)
 
-    def _choose(self, entries: EntryRange, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
+    def _choose(
+        self, entries: EntryRange, fields: PullFields, offset: PhysicalOffset, codes: frozenset[int] | None
+    ) -> Scan:
         """Choose from the index entries of *entries*, which begin at *offset*."""
         raw, spans = entries
         size_max = self._size_max(fields)
@@ -205,16 +264,16 @@ class PhysicalPullReader:
 
     def _size_max(self, fields: PullFields) -> int:
         size = min(fields.max_msg_bytes or self._size_default, self._size_limit)
-        return size if self.pressure.held < self._pressure_threshold else min(size, _SIZE_UNDER_PRESSURE)
+        return size if self._pressure.held < self._pressure_threshold else min(size, _SIZE_UNDER_PRESSURE)
 
     def respond(self, pull: PullContext, queue: QueueIndex, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
         """Answer with the records of a scan, at once or after the cold ones were fetched."""
-        if queue.is_batched and scan.positions:
+        if queue.accepts_batches and scan.positions:
             batch_support = pull.header.batch_support
             if batch_support is BatchSupport.NONE or (batch_support is BatchSupport.ALL and scan.first < scan.start):
                 return answer_failure(self._respond_split(pull, queue, scan), pull)
         lens = pull.lens
-        self.on_answered(pull, scan.next_offset if lens is None else scan.next_offset + lens.delta)
+        self.on_answered(pull, pull.to_logical(scan.next_offset))
         if not scan.positions:
             self._stats.count_miss()
             return [self.head(pull, queue, scan)]
@@ -258,7 +317,7 @@ class PhysicalPullReader:
                     missing = "MESSAGE_WAS_REMOVING"
         scan.size = sum(map(len, parts))
         # A queue that lost its end or all of its messages meanwhile will assign these offsets again.
-        scan.next_offset = min(scan.next_offset, queue.offset_max)
+        scan.next_offset = min(scan.next_offset, PhysicalOffset(queue.offset_max))
         if not parts:
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, missing
         return [self.head(pull, queue, scan), *self.rewrite_for_reader(pull, parts)]
@@ -272,13 +331,13 @@ class PhysicalPullReader:
             size=self._size_max(fields),
             end=queue.offset_max if lens is None or lens.end is None else lens.end,
             codes=scan.codes,
-            inspected=COUNT_MAX if is_rest else self._count_entries(pull, scan.start, scan.codes),
+            inspected=COUNT_MAX if is_rest else self._count_entries(pull, PhysicalOffset(scan.start), scan.codes),
             records=1 if is_rest else COUNT_MAX,
         )
         messages = await read_single_messages(self._batch_cache, queue, scan.start, limits)
-        next_offset = min(messages.next_offset, queue.offset_max)
+        next_offset = PhysicalOffset(min(messages.next_offset, queue.offset_max))
         found = Scan(ResponseCode.SUCCESS, "FOUND", next_offset, size=messages.size, count=messages.count)
-        self.on_answered(pull, found.next_offset if lens is None else found.next_offset + lens.delta)
+        self.on_answered(pull, pull.to_logical(found.next_offset))
         if messages.pieces:
             self._stats.count_gets(fields.consumer_group, fields.topic, messages.count, messages.size)
         else:
@@ -309,11 +368,10 @@ class PhysicalPullReader:
         if lens is None:
             offsets = (scan.next_offset, queue.offset_min, queue.offset_max)
             return pull_answer_head(pull.serializer, opaque, scan.code, scan.remark, offsets, scan.size)
-        next_offset = scan.next_offset + lens.delta
+        next_offset = lens.to_logical(scan.next_offset)
         if pull.serializer != JSON or not lens.prepared:
             return logical_head(pull, lens, scan.code, scan.remark, next_offset, scan.size)
-        index, end_delta = lens.leader
-        end = index.offset_max + end_delta
+        end = lens.leader.offset_max
         return prepared_answer_head(lens.prepared, opaque, scan.code, scan.remark, next_offset, end, scan.size)
 
 
@@ -328,8 +386,10 @@ def _slice_records(span: memoryview, scan: Scan) -> list[Piece]:
     return [span[(at := position - first) : at + size] for position, size in zip(positions, sizes, strict=True)]
 
 
-def logical_head(pull: PullContext, lens: Lens, code: int, remark: str, next_offset: int, size: int = 0) -> bytes:
-    """Return the part of an answer before its records, for a logical queue; *next_offset* is logical."""
+def logical_head(
+    pull: PullContext, lens: Lens, code: int, remark: str, next_offset: LogicalOffset, size: int = 0
+) -> bytes:
+    """Return the part of an answer before its records, for a logical queue."""
     offsets = (next_offset, lens.minimum, lens.maximum)
     delta = 0 if lens.rewrites_offsets else lens.delta
     return pull_answer_head(pull.serializer, pull.header.opaque, code, remark, offsets, size, delta)

@@ -29,14 +29,14 @@ _IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 def pop_real_queue(properties: dict[str, str]) -> tuple[str, int] | None:
     """Remove and return the (topic, queue) of a half message from *properties*, or None if they name none."""
     topic, queue_text = properties.pop(REAL_TOPIC, ""), properties.pop(REAL_QUEUE, "")
-    queue_id = parse_count(queue_text, -1)
-    return (topic, queue_id) if topic and queue_id >= 0 else None
+    queue_id = parse_count(queue_text)
+    return (topic, queue_id) if topic and queue_id is not None else None
 
 
 def check_delay_ms(properties: dict[str, str], timeout_ms: int) -> int:
     """Return how long a producer may take before its transaction is checked; the message may set its own limit."""
-    limit_s = parse_count(properties.get(_IMMUNITY), -1)
-    return limit_s * 1000 if limit_s >= 0 else timeout_ms
+    limit_s = parse_count(properties.get(_IMMUNITY))
+    return timeout_ms if limit_s is None else limit_s * 1000
 
 
 async def has_successor(op: StoredRecord) -> bool:
@@ -63,7 +63,7 @@ def named_offsets(record: StoredRecord | None) -> list[int]:
     if record is None or properties_of(record).get(TAGS) != REMOVE:
         return []
     words = bytes(record.body).decode(errors="replace").split(",")
-    return [offset for word in words if (offset := parse_count(word, -1)) >= 0]
+    return [offset for word in words if (offset := parse_count(word)) is not None]
 
 
 def first_position(record: StoredRecord, properties: dict[str, str]) -> int:

@@ -15,30 +15,34 @@ from typing import Final
 
 import msgspec
 
+from holdfast.access.door import Door
 from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.flow.awaitables import PeerCall, Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.messages.record_lookup import properties_of
 from holdfast.broker.messages.writer import Draft
 from holdfast.broker.relay.group_gossip import GroupMembers
 from holdfast.broker.relay.message_forwarder import MessageForwarder, Origin
 from holdfast.broker.relay.record_locator import RecordLocator
-from holdfast.broker.tables.clients import ClientTable
-from holdfast.machine.effects import SendBytes
+from holdfast.broker.tables.clients import Client, ClientTable
+from holdfast.machine.component import Component
+from holdfast.machine.turn import Turn
+from holdfast.model.access.identity import IdentityKind
+from holdfast.model.access.resource import Action
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.property_names import PRODUCER_GROUP
 from holdfast.model.topic import HALF_TOPIC
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.frames.command import Command
 from holdfast.wire.records.record import decode_record
-from holdfast.wire.requests.offsets import EndTransactionFields
+from holdfast.wire.requests.offsets import CLIENT_FIELD, USER_FIELD, EndTransactionFields
+from holdfast.wire.requests.permissions import for_topic
 
 _RECENT_MAX: Final = 1_024  # committed messages that may be forwarded again: their decisions may not be durable yet
 
 
-class RemoteTransactions:
+class RemoteTransactions(Component):
     """Connects half messages with producers and leaders at other brokers."""
 
     def __init__(
@@ -49,9 +53,11 @@ class RemoteTransactions:
         delivered: DeliveredRanges,
         view: ClusterView,
         forwarder: MessageForwarder,
+        door: Door,
         turn: Turn,
     ) -> None:
         self._clients = clients
+        self._door = door
         self._members = members
         self._record_locator = record_locator
         self._delivered = delivered
@@ -63,11 +69,6 @@ class RemoteTransactions:
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
         return {RequestCode.CHECK_TRANSACTION_STATE: self.handle_check}
-
-    @property
-    def now_ms(self) -> int:
-        """The current time, for procedures that have waited."""
-        return self._turn.now_ms
 
     # Decisions.
 
@@ -100,14 +101,31 @@ class RemoteTransactions:
         found = await self._record_locator.find(fields.commit_log_offset, message_id)
         if found is None or found.address is None or found.record.topic != HALF_TOPIC:
             return None
-        relayed = Command(code=RequestCode.END_TRANSACTION, fields=request.command.fields | {"lo": "false"})
+        sender = request.sender
+        relayed_fields = {"lo": "false", USER_FIELD: sender.proven_user, CLIENT_FIELD: sender.address}
+        relayed = Command(code=RequestCode.END_TRANSACTION, fields=request.command.fields | relayed_fields)
         try:
-            answer: Command = await PeerCall(found.address, relayed)
+            answer = await PeerCall(found.address, relayed)
         except PeerFailed as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"the broker of the half message does not answer: {error}")
         return request.answer(answer.code, answer.remark)
 
+    def find_refusal(self, request: Request, fields: EndTransactionFields, topic: str) -> Refusal | None:
+        """Return why the sender of a decision may not decide about a message to *topic*, or None.
+
+        The topic that the request names proves nothing: its half message may be for another topic.
+        """
+        sender = request.identity
+        if sender.kind is IdentityKind.CLUSTER and fields.user is not None:  # Another broker relays it.
+            sender = self._door.vouch(fields.user, fields.client or "")
+        return self._door.find_refusal(sender, (for_topic(topic, frozenset({Action.PUB})),), request.command.code)
+
     # Checks.
+
+    def find_producers(self, group: str, topic: str) -> list[Client]:
+        """Return the producers of *group* connected here that may send to *topic*: a check contains the message."""
+        needed = for_topic(topic, frozenset({Action.PUB}))
+        return [client for client in self._clients.producers(group) if self._door.permits(client.sender, needed)]
 
     def find_broker(self, group: str) -> str | None:
         """Return a broker that reported producers of *group*, or None."""
@@ -115,7 +133,7 @@ class RemoteTransactions:
 
     def send_check(self, broker: str, check: Command) -> None:
         """Send a check to a broker that has producers. If that fails, the check is repeated when it is due again."""
-        self._turn.procedures.append(self._send_check(broker, msgspec.structs.replace(check, flag=0)))
+        self._turn.spawn(self._send_check(broker, check))
 
     async def _send_check(self, broker: str, check: Command) -> None:
         try:
@@ -128,13 +146,13 @@ class RemoteTransactions:
         """Send the check of another broker (39) to a producer connected here, which sends its decision here."""
         check = request.command
         try:
-            group = properties_of(decode_record(check.body)).get(PRODUCER_GROUP, "")
+            record = decode_record(check.body)
+            group = properties_of(record).get(PRODUCER_GROUP, "")
         except CorruptRecord as error:
             return Refusal(ResponseCode.INVALID_PARAMETER, f"no half message: {error}")
-        producers = self._clients.producers(group)
+        producers = self.find_producers(group, record.topic)
         if not producers:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no producer of {group} is connected")
         client = producers[check.opaque % len(producers)]
-        one_way = msgspec.structs.replace(check, flag=ONE_WAY, serializer=client.serializer)
-        request.effects.append(SendBytes(client.channel, [encode_command(one_way)]))
+        client.notify(self._turn, msgspec.structs.replace(check))
         return request.answer()

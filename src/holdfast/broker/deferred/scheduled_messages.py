@@ -25,32 +25,31 @@ Time comes from events only. The shortest level bounds how long a new message ca
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Procedure
-from holdfast.broker.flow.request import Refusal
+from holdfast.broker.flow.component import MasterComponent
+from holdfast.broker.flow.request import Refusal, Timers
 from holdfast.broker.messages.record_lookup import properties_of, read_entries, to_draft, try_read_record
 from holdfast.broker.messages.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.relay.message_forwarder import MessageForwarder, Origin
-from holdfast.broker.tables.config_store import load_config, write_config
-from holdfast.broker.tables.unwritten_files import UnwrittenFiles
-from holdfast.machine.effects import Effect, Log, SetTimer, SyncLog
+from holdfast.broker.tables.config_file import config_file
+from holdfast.machine.kept_file import KeptFile
+from holdfast.machine.turn import Turn
 from holdfast.model.delay import DelayLevels
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
-from holdfast.store.base.config_files import config_path
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueIndex
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, QueueIndex
 from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.record import TRANSACTION_MASK, StoredRecord
 
 NAME: Final = "delayOffset.json"
-PATH: Final = config_path(NAME)
 TIMER: Final = "delays"
 RUN_MAX: Final = 256  # messages delivered before other events get their turn
 _BATCH: Final = 32
@@ -69,7 +68,7 @@ class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     position: int | None = None
 
 
-class DelayedDelivery:
+class DelayedDelivery(MasterComponent):
     """The schedule of delayed messages.
 
     Attributes:
@@ -83,22 +82,23 @@ class DelayedDelivery:
         levels: DelayLevels,
         store: MessageStore,
         writer: LogWriter,
-        unwritten: UnwrittenFiles,
+        forwarder: MessageForwarder | None,
+        turn: Turn,
     ) -> None:
-        self._disk = disk
+        self._turn = turn
+        self._is_replica = options.is_replica
         self._levels = levels
         self._store = store
         self._writer = writer
-        self._unwritten = unwritten
-        self._save_interval_ms = options.offset_save_interval_ms
-        saved = load_config(disk, NAME, DelayOffsets) or DelayOffsets(position=0)
+        # A replica delivers nothing, so its offsets do not depend on its log.
+        log_end = None if options.is_replica else lambda: int(store.written)
+        self._file = config_file(turn, disk, NAME, DelayOffsets, self._to_saved, log_end=log_end)
+        saved = self._file.load() or DelayOffsets(position=0)
         self._offsets = dict(saved.offset_table)
         self._version = saved.data_version
         self._saved_offsets = dict(self._offsets)
-        self._unsaved: tuple[int, DelayOffsets] | None = None  # waits until the log is synced to that position
-        self._save_ms = 0
         self._is_busy = False
-        self.forwarder: MessageForwarder | None = None
+        self.forwarder = forwarder
         # By level: (offset, position) of forwarded messages that may be forwarded again after a crash.
         self._forwarded: dict[int, deque[tuple[int, int]]] = {}
         self._durable_offsets = dict(self._offsets)
@@ -108,12 +108,12 @@ class DelayedDelivery:
         """Return the table in the form that tools and replicas get."""
         return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version)
 
-    def replace_offsets(self, master: DelayOffsets, effects: list[Effect]) -> None:
+    def replace_offsets(self, master: DelayOffsets) -> None:
         """Replace the offsets of a replica, which delivers nothing, with those of its master."""
         if master.offset_table != self._offsets:
             self._offsets = dict(master.offset_table)
             self._version = master.data_version
-            effects += write_config(self._disk, NAME, self.to_wire())
+            self._file.save_change()
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Return (delivered, scheduled) of every level that was ever used."""
@@ -126,7 +126,15 @@ class DelayedDelivery:
 
     # Timer and saving.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the files of this component."""
+        return (self._file,)
+
+    def start(self) -> None:
         """Start to deliver."""
         for level in range(1, len(self._levels) + 1):
             queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
@@ -134,52 +142,45 @@ class DelayedDelivery:
             if self._offsets.get(level, 0) > end:
                 # The log lost its end. Messages that now get these offsets again must not count as delivered.
                 self._offsets[level] = end
+                self._file.mark_changed()
             self._uncertain.begin(level, self._offsets.get(level, 0), end)
-        self._save_ms = now_ms + self._save_interval_ms
-        effects.append(SetTimer(TIMER, now_ms))
+        self._turn.set_timer(TIMER, self._turn.now_ms)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Procedure[list[Effect]] | None:
-        """Return a procedure that delivers due messages and returns further effects, or None if one cannot run now."""
-        assert name == TIMER
-        self._offer_save(now_ms)
+    def on_timer(self) -> None:
+        """Start to deliver due messages, unless a run still waits or the store accepts none."""
         if self._is_busy:
-            return None  # A run waits for the disk, and sets the timer when it ends.
+            return  # A run waits for the disk, and sets the timer when it ends.
         if not self._store.reserve_space() or not self._store.is_writable:
-            effects.append(SetTimer(TIMER, now_ms + self._levels.delay_ms(1)))
-            return None
-        return self._run(now_ms)
+            self._turn.set_timer(TIMER, self._turn.now_ms + self._levels.delay_ms(1))
+            return
+        self._turn.spawn(self._run())
 
-    def on_synced(self, position: int, effects: list[Effect]) -> None:
-        """Save the offsets once everything that they count as delivered is synced."""
-        if self._unsaved is not None and self._unsaved[0] <= position:
-            saving, self._unsaved = self._unsaved[1], None
-            if PATH not in self._unwritten:
-                # The previous save is durable by now. The next save will confirm this one.
-                self._durable_offsets = self._saved_offsets
-            self._saved_offsets = saving.offset_table
-            effects += write_config(self._disk, NAME, saving)
-
-    def stop(self, now_ms: int, effects: list[Effect]) -> None:
+    def stop(self) -> None:
         """Save the offsets before the broker stops, after syncing the log: power may fail before the broker ends."""
-        self._unsaved = (self._store.written, self._snapshot(now_ms))
-        effects.append(SyncLog(self._store.files_to_sync(), self._store.written))
+        if self._is_replica:
+            return  # It delivers nothing: its offsets are those of its master.
+        self._saved_offsets = self._durable_offsets  # A snapshot that still waits for the log is not written any more.
+        self._file.mark_changed()
+        self._turn.sync_log(self._store.files_to_sync(), self._store.written)
 
-    def _offer_save(self, now_ms: int) -> None:
-        if now_ms >= self._save_ms and self._unsaved is None and self._offsets != self._saved_offsets:
-            self._save_ms = now_ms + self._save_interval_ms
-            self._unsaved = (self._store.written, self._snapshot(now_ms))
-
-    def _snapshot(self, now_ms: int) -> DelayOffsets:
+    def _to_saved(self) -> DelayOffsets:
+        if self._is_replica:
+            return self.to_wire()
+        if self._file.fault is None and not self._file.is_being_written:
+            self._durable_offsets = self._saved_offsets  # The previous save is on disk.
+        self._saved_offsets = dict(self._offsets)
         version = self._version
-        self._version = DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
+        self._version = DataVersion(
+            state_version=version.state_version, timestamp=self._turn.now_ms, counter=version.counter + 1
+        )
         position = self._store.written if self._uncertain.is_resolved else self._uncertain.position
-        return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version, position=position)
+        return DelayOffsets(offset_table=self._saved_offsets, data_version=self._version, position=position)
 
     # Delivery.
 
-    async def _run(self, now_ms: int) -> list[Effect]:
+    async def _run(self) -> None:
         """Deliver due messages, level by level, and set the timer for the next run."""
-        effects: list[Effect] = []
+        now_ms = self._turn.now_ms
         next_ms = now_ms + min(self._levels.delay_ms(level) for level in range(1, len(self._levels) + 1))
         remaining = RUN_MAX
         self._is_busy = True
@@ -192,17 +193,16 @@ class DelayedDelivery:
                 if queue is None or end <= self._offsets.get(level, 0):
                     continue
                 before = self._offsets.get(level, 0)
-                due_ms = await self._run_level(level, queue, (remaining, end), now_ms, effects)
+                due_ms = await self._run_level(level, queue, (remaining, end))
                 remaining -= self._offsets.get(level, 0) - before
                 next_ms = min(next_ms, due_ms)
         finally:
             self._is_busy = False
-        return [*effects, SetTimer(TIMER, next_ms)]
+        self._turn.set_timer(TIMER, next_ms)
 
-    async def _run_level(
-        self, level: int, queue: QueueIndex, limits: tuple[int, int], now_ms: int, effects: list[Effect]
-    ) -> int:
+    async def _run_level(self, level: int, queue: QueueIndex, limits: tuple[int, int]) -> int:
         """Deliver due messages of one level up to *limits* (count, end offset); return when the next one is due."""
+        now_ms = self._turn.now_ms
         remaining, end = limits
         offset = max(self._offsets.get(level, 0), queue.offset_min)
         latest_ms = now_ms + self._levels.delay_ms(level)
@@ -214,37 +214,33 @@ class DelayedDelivery:
                 # A delivery time beyond the delay of the level means that a clock was wrong: deliver at once, as
                 # RocketMQ does.
                 is_waiting = now_ms < due_ms <= latest_ms
-                if is_waiting and not (await self._was_delivered_early(level, offset, position, size)):
+                if is_waiting and not await self._was_delivered_early(level, offset, position, size):
                     self._uncertain.resolve(level)  # Delivery is in order: no later message was delivered.
                     return due_ms
                 if not is_waiting and size != BLANK_ENTRY_SIZE:
-                    is_done = await self._deliver(level, offset, position, size, now_ms, effects)
+                    is_done = await self._deliver(level, offset, position, size)
                     if not is_done:
                         return now_ms + _FORWARD_RETRY_MS
                 offset += 1
                 remaining -= 1
                 # Update at once: a save between two steps must count messages that are already in the log.
                 self._offsets[level] = offset
+                self._file.mark_changed()
         if offset >= end:
             self._uncertain.resolve(level)
         return now_ms if offset < queue.offset_max else latest_ms
 
-    async def _deliver(
-        self, level: int, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]
-    ) -> bool:
+    async def _deliver(self, level: int, offset: int, position: int, size: int) -> bool:
         """Deliver one message to its real queue; return False if no leader accepts it now."""
         record = await try_read_record(position, size)
         real_queue = _real_queue(record) if record is not None else None
         if record is None or real_queue is None:
-            effects.append(
-                Log("error", "delayed message lost", {"level": level, "offset": offset, "position": position})
-            )
+            self._turn.log("error", "delayed message lost", level=level, offset=offset, position=position)
             return True
         topic, queue_id = real_queue
         origin = self._find_origin(level, position)
-        was_delivered = await self._uncertain.was_delivered(
-            level, offset, record, topic, self._writer.physical_queues(*real_queue)
-        )
+        indexes = self._writer.queues.own_indexes(topic, queue_id)
+        was_delivered = await self._uncertain.was_delivered(level, offset, record, indexes)
         if was_delivered or (self.forwarder is not None and self.forwarder.is_stored(origin)):
             return True
         properties = properties_of(record)
@@ -252,14 +248,14 @@ class DelayedDelivery:
         draft = to_draft(record, properties, topic=topic, queue_id=queue_id)
         draft.sys_flag &= ~TRANSACTION_MASK
         draft.prepared_position = position
-        stored = self._writer.append(draft, now_ms)
+        stored = self._writer.append(draft)
         if isinstance(stored, Refusal):
             if stored.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
-                is_forwarded = self.forwarder is not None and (await self.forwarder.send(draft, origin))
+                is_forwarded = self.forwarder is not None and await self.forwarder.send(draft, origin)
                 if is_forwarded:
                     self._forwarded.setdefault(level, deque()).append((offset, position))
                 return is_forwarded
-            effects.append(Log("error", "delayed message lost", {"position": position, "reason": stored.remark}))
+            self._turn.log("error", "delayed message lost", position=position, reason=stored.remark)
         return True
 
     async def _was_delivered_early(self, level: int, offset: int, position: int, size: int) -> bool:
@@ -270,9 +266,8 @@ class DelayedDelivery:
         real_queue = _real_queue(record) if record is not None else None
         if record is None or real_queue is None:
             return False
-        return await self._uncertain.was_delivered(
-            level, offset, record, real_queue[0], self._writer.physical_queues(*real_queue)
-        )
+        indexes = self._writer.queues.own_indexes(*real_queue)
+        return await self._uncertain.was_delivered(level, offset, record, indexes)
 
     def _find_origin(self, level: int, position: int) -> Origin:
         """Return the origin of a message, with the position from which its level may be forwarded again."""
@@ -315,27 +310,22 @@ class _UncertainDeliveries:
         """Note that the offset of a level counts everything that was delivered before the crash."""
         self._levels.discard(level)
 
-    async def was_delivered(
-        self, level: int, offset: int, record: StoredRecord, topic: str, queue_ids: list[int]
-    ) -> bool:
+    async def was_delivered(self, level: int, offset: int, record: StoredRecord, indexes: list[QueueIndex]) -> bool:
         """Return whether *record* was delivered to one of these queues after the checkpoint of the last save."""
         if offset >= self._ends.get(level, 0):
             return False
-        for queue_id in queue_ids:
-            delivered = self._delivered.get((topic, queue_id))
+        for index in indexes:
+            key = (index.topic, index.queue_id)
+            delivered = self._delivered.get(key)
             if delivered is None:
-                delivered = await self._read_after_save(topic, queue_id)
-                self._delivered[topic, queue_id] = delivered
+                delivered = self._delivered[key] = await self._read_after_save(index)
             if record.position in delivered:
                 return True
         return False
 
-    async def _read_after_save(self, topic: str, queue_id: int) -> set[int]:
+    async def _read_after_save(self, queue: QueueIndex) -> set[int]:
         """Return the scheduled positions of all delivered records in a queue after the checkpoint."""
         found: set[int] = set()
-        queue = self._store.find_queue(topic, queue_id)
-        if queue is None:
-            return found
         end = queue.offset_max
         while end > queue.offset_min:
             start = max(queue.offset_min, end - _BATCH)
@@ -358,8 +348,8 @@ class _UncertainDeliveries:
 def _real_queue(record: StoredRecord) -> tuple[str, int] | None:
     """Return the real topic and queue of a delayed message, or None if it names none that is allowed."""
     properties: dict[str, Any] = properties_of(record)
-    topic, queue_id = properties.get(REAL_TOPIC), parse_count(properties.get(REAL_QUEUE), -1)
+    topic, queue_id = properties.get(REAL_TOPIC), parse_count(properties.get(REAL_QUEUE))
     # A half message cannot be delayed: delivered unchanged, it would never be decided.
-    if not topic or topic in {HALF_TOPIC, SCHEDULE_TOPIC} or queue_id < 0:
+    if not topic or topic in {HALF_TOPIC, SCHEDULE_TOPIC} or queue_id is None:
         return None
     return topic, queue_id

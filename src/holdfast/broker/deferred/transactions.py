@@ -37,23 +37,24 @@ from holdfast.broker.deferred.half_messages import (
 )
 from holdfast.broker.deferred.remote_transactions import RemoteTransactions
 from holdfast.broker.flow.awaitables import Pause
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.flow.component import MasterComponent
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Timers
 from holdfast.broker.messages.record_lookup import properties_of, read_entries, read_record, to_draft, try_read_record
 from holdfast.broker.messages.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.relay.record_locator import has_message_id
-from holdfast.broker.tables.clients import Client, ClientTable
+from holdfast.broker.tables.clients import Client
 from holdfast.broker.tables.groups import TRANSACTION_GROUP
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Effect, Log, SendBytes, SetTimer
+from holdfast.machine.turn import Turn
 from holdfast.model.numbers import parse_count
 from holdfast.model.property_names import PRODUCER_GROUP
+from holdfast.model.queue import LogicalOffset, LogicalQueueId
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
-from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.records.message_id import format_message_id
 from holdfast.wire.records.properties import format_properties
 from holdfast.wire.records.record import (
@@ -66,6 +67,7 @@ from holdfast.wire.records.record import (
 from holdfast.wire.requests.offsets import CheckTransactionFields, EndTransactionFields
 
 TIMER: Final = "transactions"
+_ONLY_QUEUE: Final = LogicalQueueId(0)
 TICK_MS: Final = 1_000
 _SOON_MS: Final = 50
 RUN_MAX: Final = 256  # half messages read before other events get their turn
@@ -96,35 +98,36 @@ class _Decision(msgspec.Struct, frozen=True):
     half_offset: int
 
 
-class TransactionHandler:
+class TransactionHandler(MasterComponent):
     """Stores, decides and checks half messages.
 
     Attributes:
-        remote: Reaches leaders, half messages and producers at other brokers; None if this broker cannot reach others.
+        remote: Reaches leaders, half messages and producers at other brokers.
     """
 
     def __init__(
         self,
         options: BrokerOptions,
-        store: MessageStore,
         topics: TopicTable,
-        clients: ClientTable,
         offsets: OffsetTable,
         writer: LogWriter,
+        remote: RemoteTransactions,
+        turn: Turn,
         *,
         store_host: bytes,
     ) -> None:
+        self._turn = turn
         self._options = options
-        self._store = store
+        self._store = writer.store
+        self._remote = remote
         self._topics = topics
-        self._clients = clients
         self._offsets = offsets
         self._writer = writer
         self._store_host = store_host
         # Invariant: a half message in [0, _read_end) is undecided exactly if it is in here. Ordered by offset.
         self._undecided: dict[int, HalfMessage] = {}
-        self._read_end = offsets.find(TRANSACTION_GROUP, HALF_TOPIC, 0) or 0
-        self._op_read_end = offsets.find(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) or 0
+        self._read_end = offsets.find(TRANSACTION_GROUP, HALF_TOPIC, _ONLY_QUEUE) or 0
+        self._op_read_end = offsets.find(TRANSACTION_GROUP, OP_HALF_TOPIC, _ONLY_QUEUE) or 0
         # Half messages at or after `_read_end` that are decided already.
         self._decided_ahead: set[int] = set()
         # Decisions whose half messages the saved offset has not passed yet, oldest first.
@@ -134,11 +137,14 @@ class TransactionHandler:
         self._is_ready = False
         self._is_busy = False
         self._forwarding: set[int] = set()
-        self.remote: RemoteTransactions | None = None
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
         return {RequestCode.END_TRANSACTION: self.end_transaction}
+
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
 
     @property
     def undecided_count(self) -> int:
@@ -147,7 +153,7 @@ class TransactionHandler:
 
     # Half messages and decisions.
 
-    def append_half(self, draft: Draft, now_ms: int) -> Stored | Refusal:
+    def append_half(self, draft: Draft) -> Stored | Refusal:
         """Store a prepared message in the half topic, where no consumer sees it."""
         half = msgspec.structs.replace(
             draft,
@@ -159,16 +165,16 @@ class TransactionHandler:
         half.properties.pop(DELAY, None)
         if _UNIQUE_KEY in half.properties:
             half.properties["__transactionId__"] = half.properties[_UNIQUE_KEY]
-        return self._writer.append(half, now_ms)
+        return self._writer.append(half)
 
     async def end_transaction(self, request: Request) -> Answer:
         """Commit or roll back a half message (37). This request is nearly always one-way."""
-        fields = from_fields(EndTransactionFields, request.command.fields)
+        fields = request.header_as(EndTransactionFields)
         if fields.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
             return None  # "Unknown": the broker will check the transaction.
         half_offset = fields.tran_state_table_offset
         # Another broker may have the half message: producers of static topics cannot always know which one.
-        remote = self.remote if self._writer.mappings.topics() else None
+        remote = self._remote if self._writer.queues.are_shared else None
         if (
             remote is not None and not fields.has_id
         ):  # The record at that position here may be a different half message.
@@ -177,19 +183,20 @@ class TransactionHandler:
                 return relayed
         record = await self._find_half(fields)
         if isinstance(record, Refusal):
-            relayed = (await remote.relay_decision(request, fields)) if remote is not None and fields.has_id else None
+            relayed = await remote.relay_decision(request, fields) if remote is not None and fields.has_id else None
             return relayed or record
-        refusal = self._find_refusal(half_offset)
+        properties = properties_of(record)
+        refusal = self._remote.find_refusal(request, fields, properties.get(REAL_TOPIC, ""))
+        refusal = refusal or self._find_refusal(half_offset)
         if refusal is not None:
             return refusal
-        properties = properties_of(record)
         successor: Stored | None = None
         if fields.commit_or_rollback == TRANSACTION_COMMIT:
-            delivered = await self._deliver(half_offset, record, properties, request.now_ms)
+            delivered = await self._deliver(half_offset, record, properties)
             if isinstance(delivered, Refusal):
                 return delivered  # The half message stays undecided, and will be checked.
             successor = delivered
-        self._decide(half_offset, successor, request.now_ms)
+        self._decide(half_offset, successor)
         return request.answer()
 
     async def _find_half(self, fields: EndTransactionFields) -> StoredRecord | Refusal:
@@ -201,7 +208,7 @@ class TransactionHandler:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if record.offset != fields.tran_state_table_offset:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
-        has_id = fields.has_id and bool(self._writer.mappings.topics())
+        has_id = fields.has_id and self._writer.queues.are_shared
         if has_id and not has_message_id(record, fields.transaction_id, fields.msg_id):
             return Refusal(ResponseCode.SYSTEM_ERROR, "another transaction is at this position here")
         return record
@@ -220,41 +227,41 @@ class TransactionHandler:
         return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction was decided before") if is_decided else None
 
     async def _deliver(
-        self, half_offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int
+        self, half_offset: int, record: StoredRecord, properties: dict[str, str]
     ) -> Stored | Refusal | None:
         """Store a committed message in its real queue; return None if another broker stored it."""
         first = first_position(record, properties)
         draft = to_message(record, properties)
         if isinstance(draft, Refusal):
             return draft
-        if self.remote is not None and self.remote.is_forwarded(first):
+        if self._remote.is_forwarded(first):
             return None
-        stored = self._writer.append(draft, now_ms)
-        if not _is_elsewhere(stored) or self.remote is None:
+        stored = self._writer.append(draft)
+        if not _is_elsewhere(stored):
             return stored
         self._forwarding.add(half_offset)
         try:
-            return await self._forward(draft, first, self.remote)
+            return await self._forward(draft, first)
         finally:
             self._forwarding.discard(half_offset)
 
-    async def _forward(self, draft: Draft, first: int, remote: RemoteTransactions) -> Stored | Refusal | None:
+    async def _forward(self, draft: Draft, first: int) -> Stored | Refusal | None:
         """Forward a committed message to the leader of its queue, or store it here if the queue moves here.
 
         The producer does not repeat its decision, so retry while the queue moves or its leader restarts.
         """
         for pause_ms in _FORWARD_PAUSES_MS:
-            if await remote.forward(draft, first):
+            if await self._remote.forward(draft, first):
                 return None
             await Pause(pause_ms)
-            if remote.is_forwarded(first):
+            if self._remote.is_forwarded(first):
                 return None
-            stored = self._writer.append(draft, remote.now_ms)
+            stored = self._writer.append(draft)
             if not _is_elsewhere(stored):
                 break
         return stored
 
-    def _decide(self, half_offset: int, successor: Stored | None, now_ms: int) -> None:
+    def _decide(self, half_offset: int, successor: Stored | None) -> None:
         """Write an op record that marks a half message as decided. One op for each: 4.x brokers read no other form.
 
         The op names the record that replaces the half message, if any. A power failure may lose that record and keep
@@ -262,13 +269,13 @@ class TransactionHandler:
         """
         op = Draft(
             topic=OP_HALF_TOPIC,
-            queue_id=0,
+            queue_id=_ONLY_QUEUE,
             body=str(half_offset).encode(),
             properties={TAGS: REMOVE} | ({SUCCESSOR: str(successor.position)} if successor is not None else {}),
-            born_ms=now_ms,
+            born_ms=self._turn.now_ms,
             born_host=self._store_host,
         )
-        stored = self._writer.append(op, now_ms)
+        stored = self._writer.append(op)
         assert not isinstance(stored, Refusal), "an op is small enough for any log"
         self._decisions.append(_Decision(stored.offset, half_offset))
         self._mark_decided(half_offset)
@@ -281,41 +288,40 @@ class TransactionHandler:
 
     # Timer and recovery.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self) -> None:
         """Start to read the transactions in the log, and then to check the undecided ones."""
-        effects.append(SetTimer(TIMER, now_ms))
+        self._turn.set_timer(TIMER, self._turn.now_ms)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Steps[list[Effect]] | None:
-        """Return steps that handle new and due half messages and return further effects, or None if idle or busy."""
-        assert name == TIMER
+    def on_timer(self) -> None:
+        """Start to handle new and due half messages, unless a run still waits or there are none."""
         if self._is_busy:
-            return None  # A run waits for the disk, and sets the timer when it ends.
+            return  # A run waits for the disk, and sets the timer when it ends.
         if self._is_ready and not self._undecided and not self._has_unread():
             self._commit_progress()
-            effects.append(SetTimer(TIMER, now_ms + TICK_MS))
-            return None
-        return self._run(now_ms)
+            self._turn.set_timer(TIMER, self._turn.now_ms + TICK_MS)
+            return
+        self._turn.spawn(self._run())
 
     def _has_unread(self) -> bool:
         halves = self._store.find_queue(HALF_TOPIC, 0)
         return halves is not None and halves.offset_max > self._read_end
 
-    async def _run(self, now_ms: int) -> list[Effect]:
-        effects: list[Effect] = []
+    async def _run(self) -> None:
+        now_ms = self._turn.now_ms
         self._is_busy = True
         try:
-            has_all = self._is_ready or (await self._read_decisions())
-            remaining = (await self._note_halves(now_ms, effects)) if has_all else 0
+            has_all = self._is_ready or await self._read_decisions()
+            remaining = await self._note_halves() if has_all else 0
             if remaining and not self._is_ready:
                 self._is_ready = True
-                effects.append(Log("info", "transactions read", {"undecided": len(self._undecided)}))
+                self._turn.log("info", "transactions read", undecided=len(self._undecided))
             if self._is_ready and self._store.reserve_space() and self._store.is_writable:
-                await self._check_due(remaining, now_ms, effects)
+                await self._check_due(remaining)
         finally:
             self._is_busy = False
         self._commit_progress()
         wait_ms = 0 if not remaining else _SOON_MS if self._to_check else TICK_MS
-        return [*effects, SetTimer(TIMER, now_ms + wait_ms)]
+        self._turn.set_timer(TIMER, now_ms + wait_ms)
 
     async def _read_decisions(self) -> bool:
         """Read the next op records after a restart; return whether these were the last."""
@@ -332,7 +338,7 @@ class TransactionHandler:
                 record = None
                 if size != BLANK_ENTRY_SIZE:
                     record = await try_read_record(position, size)
-                if record is not None and not (await has_successor(record)):
+                if record is not None and not await has_successor(record):
                     record = None
                 for half_offset in named_offsets(record):
                     if half_offset >= self._read_end:
@@ -341,7 +347,7 @@ class TransactionHandler:
                 self._op_read_end += 1
         return end == queue.offset_max
 
-    async def _note_halves(self, now_ms: int, effects: list[Effect]) -> int:
+    async def _note_halves(self) -> int:
         """Note half messages that have become readable; return how many more this run may read."""
         queue = self._store.find_queue(HALF_TOPIC, 0)
         remaining = RUN_MAX
@@ -357,13 +363,14 @@ class TransactionHandler:
                 if offset in self._decided_ahead:
                     self._decided_ahead.discard(offset)
                 elif size != BLANK_ENTRY_SIZE:
-                    await self._note_half(offset, position, size, now_ms, effects)
+                    await self._note_half(offset, position, size)
                     remaining -= 1
                 self._read_end = offset + 1
         return remaining
 
-    async def _note_half(self, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]) -> None:
+    async def _note_half(self, offset: int, position: int, size: int) -> None:
         """Note one undecided half message, and check it if it is a copy made for a check."""
+        now_ms = self._turn.now_ms
         record = await try_read_record(position, size)
         if record is None:
             return  # Retention deleted it: there is nothing left to decide.
@@ -376,13 +383,14 @@ class TransactionHandler:
             due_ms = record.store_ms + check_delay_ms(properties, self._options.transaction_timeout_ms)
         else:
             due_ms = now_ms + self._options.transaction_check_interval_ms
-            self._send_check(receiver, record, properties, effects)
+            self._send_check(receiver, record, properties)
         self._undecided[offset] = HalfMessage(position, size, due_ms)
 
     # Checks.
 
-    async def _check_due(self, remaining: int, now_ms: int, effects: list[Effect]) -> None:
+    async def _check_due(self, remaining: int) -> None:
         """Prepare the check of every half message that is due."""
+        now_ms = self._turn.now_ms
         due = [(offset, half) for offset, half in self._undecided.items() if half.due_ms <= now_ms]
         for offset, half in due[:remaining]:
             record = await try_read_record(half.position, half.size)
@@ -391,38 +399,37 @@ class TransactionHandler:
             if record is None:
                 self._undecided.pop(offset, None)
                 continue
-            self._check(offset, half, record, now_ms, effects)
+            self._check(offset, half, record)
 
-    def _check(self, offset: int, half: HalfMessage, record: StoredRecord, now_ms: int, effects: list[Effect]) -> None:
+    def _check(self, offset: int, half: HalfMessage, record: StoredRecord) -> None:
         properties = properties_of(record)
         times = parse_count(properties.get(_CHECK_TIMES), 0)
         if times >= self._options.transaction_check_max:
-            self._discard_half(offset, record, properties, now_ms, effects)
+            self._discard_half(offset, record, properties)
             return
-        receiver = self._find_receiver(properties.get(PRODUCER_GROUP, ""), offset)
+        receiver = self._find_receiver(properties, offset)
         if receiver is None:
-            half.due_ms = now_ms + self._options.transaction_check_interval_ms
+            half.due_ms = self._turn.now_ms + self._options.transaction_check_interval_ms
             return
         first = str(first_position(record, properties))
         properties |= {_CHECK_TIMES: str(times + 1), FIRST_POSITION: first, "WAIT": "false"}
         draft = to_draft(record, properties, topic=HALF_TOPIC, queue_id=0)
-        stored = self._writer.append(draft, now_ms)
+        stored = self._writer.append(draft)
         if isinstance(stored, Refusal):
-            self._discard_half(offset, record, properties, now_ms, effects)
+            self._discard_half(offset, record, properties)
             return
-        self._decide(offset, stored, now_ms)
+        self._decide(offset, stored)
         self._to_check[stored.offset] = receiver
 
-    def _find_receiver(self, group: str, offset: int) -> Client | str | None:
+    def _find_receiver(self, properties: dict[str, str], offset: int) -> Client | str | None:
         """Return the receiver of a check: a producer connected here, or a broker that has producers of the group."""
-        producers = self._clients.producers(group)
+        group = properties.get(PRODUCER_GROUP, "")
+        producers = self._remote.find_producers(group, properties.get(REAL_TOPIC, ""))
         if producers:
             return producers[offset % len(producers)]
-        return None if self.remote is None else self.remote.find_broker(group)
+        return self._remote.find_broker(group)
 
-    def _send_check(
-        self, receiver: Client | str, record: StoredRecord, properties: dict[str, str], effects: list[Effect]
-    ) -> None:
+    def _send_check(self, receiver: Client | str, record: StoredRecord, properties: dict[str, str]) -> None:
         """Send a check (39): the half message in its committed form, and its position."""
         unique_key = properties.get(_UNIQUE_KEY)
         fields = CheckTransactionFields(
@@ -440,30 +447,26 @@ class TransactionHandler:
         half = msgspec.structs.replace(record, topic=real_queue[0], queue_id=real_queue[1], properties=shown.encode())
         command = Command(
             code=RequestCode.CHECK_TRANSACTION_STATE,
-            flag=ONE_WAY,
             fields=to_fields(fields),
             body=encode_record(half),
         )
         if isinstance(receiver, Client):
-            command.serializer = receiver.serializer
-            effects.append(SendBytes(receiver.channel, [encode_command(command)]))
-        elif self.remote is not None:
-            self.remote.send_check(receiver, command)
+            receiver.notify(self._turn, command)
+        else:
+            self._remote.send_check(receiver, command)
 
-    def _discard_half(
-        self, offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _discard_half(self, offset: int, record: StoredRecord, properties: dict[str, str]) -> None:
         """Move a half message that was never decided to a topic where an operator can find it."""
-        self._topics.ensure(CHECK_MAX_TOPIC, 1, now_ms)
+        self._topics.ensure(CHECK_MAX_TOPIC, 1)
         self._topics.save()
         draft = to_draft(record, properties, topic=CHECK_MAX_TOPIC, queue_id=0)
-        stored = self._writer.append(draft, now_ms)
+        stored = self._writer.append(draft)
         if not isinstance(stored, Refusal):
-            self._decide(offset, stored, now_ms)
+            self._decide(offset, stored)
         else:
             self._undecided.pop(offset, None)
-        fields: dict[str, object] = {"offset": offset, "group": properties.get(PRODUCER_GROUP, "")}
-        effects.append(Log("warning", "transaction never decided", fields))
+        group = properties.get(PRODUCER_GROUP, "")
+        self._turn.log("warning", "transaction never decided", offset=offset, group=group)
 
     def _commit_progress(self) -> None:
         """Commit the group's offsets past everything that is decided, as far as the log confirms it."""
@@ -480,8 +483,8 @@ class TransactionHandler:
             self._decisions.popleft()
         op_commit = self._decisions[0].op_offset if self._decisions else op_end
         for topic, offset in ((HALF_TOPIC, half_commit), (OP_HALF_TOPIC, op_commit)):
-            if offset != (self._offsets.find(TRANSACTION_GROUP, topic, 0) or 0):
-                self._offsets.commit(TRANSACTION_GROUP, topic, 0, offset)
+            if offset != (self._offsets.find(TRANSACTION_GROUP, topic, _ONLY_QUEUE) or 0):
+                self._offsets.commit(TRANSACTION_GROUP, topic, _ONLY_QUEUE, LogicalOffset(offset))
 
 
 def _is_elsewhere(stored: Stored | Refusal) -> bool:

@@ -17,41 +17,39 @@ An operator who does not want to wait for the old leader fixes the end by hand (
 
 from __future__ import annotations
 
-import itertools
-from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from holdfast.broker.failover.offset_backup import OffsetBackup, choose_backups
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Synced, call_all
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Synced
+from holdfast.broker.flow.component import MasterComponent
 from holdfast.broker.flow.refusals import refuse_on_error
-from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Turn
-from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS, ClusterView
+from holdfast.broker.flow.request import Answer, Handlers, Request, Timers
+from holdfast.broker.mapping.cluster_view import ClusterView, read_mappings
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
 from holdfast.broker.move.move_source import MoveSource
 from holdfast.broker.move.move_target import MoveTarget, to_queue
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.relay.relay import Relay
-from holdfast.machine.effects import Effect, Log, SetTimer
-from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
+from holdfast.broker.relay.suspects import TIMER as SUSPECTS_TIMER
+from holdfast.machine.turn import Turn
+from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
-from holdfast.wire.cluster.mapping import from_detail
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.requests.moves import (
     AbandonRequest,
     ForceRequest,
-    MappingsAnswer,
     OpenAnswer,
     decode_body,
     encode_body,
 )
 
-TIMER: Final = "fences"
+TIMER: Final = "forced moves"
 CHECK_MS: Final = 15_000
 _CONFIRM_PAUSE_MIN_MS: Final = 50
 _CONFIRM_PAUSE_MAX_MS: Final = 1_000
@@ -62,7 +60,7 @@ _REPORT_PAUSE_MS: Final = 5_000
 _REPORT_TRIES: Final = 60
 
 
-class ForcedMoves:
+class ForcedMoves(MasterComponent):
     """Forced moves: opens queues as the new leader, and fences this broker as the old leader."""
 
     def __init__(
@@ -88,8 +86,7 @@ class ForcedMoves:
         self._turn = turn
         self._checking: set[str] = set()
         self._are_peers_queried = True
-        move_target.on_epoch = relay.on_suspect = self.suspect
-        move_target.refresh_leaders = self.refresh_leaders
+        self._suspects = relay.suspects
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
@@ -103,7 +100,7 @@ class ForcedMoves:
     async def _force(self, request: Request) -> Answer:
         """Answer 7005 once the queues are open here."""
         order = decode_body(request.command.body, ForceRequest)
-        await self.refresh_leaders(order.topic.name)
+        await self._view.refresh_everywhere(order.topic.name)
         for queue in map(to_queue, order.queues):
             # A late or outdated order: two leaders of the same generation could not be distinguished.
             self._view.require_newest(order.topic.name, queue)
@@ -127,13 +124,15 @@ class ForcedMoves:
             forced = [queue for queue in known if queue.leader.broker != self._name]
             mapping = mapping.with_queues(*known)
             unprepared = [queue.queue for queue in forced if not self._is_prepared(queue)]
-            allocated = self._mappings.allocate(mapping, unprepared, now_ms)
-            opened = [queue.force(self._name, self._choose_physical(queue, allocated)) for queue in forced]
+            allocated = self._mappings.allocate(mapping, unprepared)
+            opened = [
+                queue.force(self._name, PhysicalQueueId(self._choose_physical(queue, allocated))) for queue in forced
+            ]
             epoch = max(order.epoch, next_epoch(mapping.epoch, now_ms))
             opened_mapping = mapping.with_queues(*opened, epoch=epoch)
-            state = self._payload.build_state(opened_mapping, forced, choose_backups(forced, backups), now_ms)
-            position = self._mappings.change(opened_mapping, now_ms=now_ms, move=state)
-            self._payload.replace_offsets(state, now_ms)
+            state = self._payload.build_state(opened_mapping, forced, choose_backups(forced, backups))
+            position = self._mappings.change(opened_mapping, move=state)
+            self._payload.replace_offsets(state)
         finally:
             # A sealed queue is a closed segment by now, recorded with its end. If the change failed, it opens again.
             self._mappings.unseal(order.topic.name, [queue.queue for queue in received])
@@ -144,8 +143,12 @@ class ForcedMoves:
         await Synced(position)
         restored = len(backups.keys() & {queue.queue for queue in forced})
         self._log("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=restored)
-        self._turn.procedures.append(self._move_source.announce_epoch(order.topic.name))
+        self._turn.spawn(self._move_source.announce_epoch(order.topic.name))
         return self._mappings.count_bytes(order.topic.name, ends)
+
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer, SUSPECTS_TIMER: self._suspect_all}
 
     def _reconcile(self, mapping: TopicMapping, received: LogicalQueue) -> LogicalQueue:
         """Return the best known state of a queue: the record here may be newer than the one the operator saw.
@@ -191,7 +194,7 @@ class ForcedMoves:
                 self._move_target.cancel_move(state, "a forced move came first")
                 continue
             ended = msgspec.structs.replace(move, state="cancelled", reason="a forced move came first")
-            self._mappings.put_move(MoveState(move=ended), self._turn.now_ms)
+            self._mappings.put_move(MoveState(move=ended))
 
     async def _fix_end(self, request: Request) -> Answer:
         """Answer 7006: fix the end of a force-closed segment, as reported by its broker or set by an operator."""
@@ -209,14 +212,18 @@ class ForcedMoves:
                 "known ends",
                 f"logical queue {order.queue} of {order.topic} has no segment of generation {order.generation}",
             )
-        await self._record_end(mapping, queue, segment, max(segment.to_physical(order.end), segment.start))
+        await self._record_end(
+            mapping, queue, segment, max(segment.to_physical(LogicalOffset(order.end)), segment.start)
+        )
         return request.answer()
 
-    async def _record_end(self, mapping: TopicMapping, queue: LogicalQueue, segment: Segment, end: int) -> None:
+    async def _record_end(
+        self, mapping: TopicMapping, queue: LogicalQueue, segment: Segment, end: PhysicalOffset
+    ) -> None:
         fixed = queue.fix_end(end, generation=segment.generation)
         if fixed != queue:
             epoch = next_epoch(mapping.epoch, self._turn.now_ms)
-            await Synced(self._mappings.change(mapping.with_queues(fixed, epoch=epoch), now_ms=self._turn.now_ms))
+            await Synced(self._mappings.change(mapping.with_queues(fixed, epoch=epoch)))
 
     async def _fetch_ends(self, topic: str) -> None:
         """Ask brokers for the ends of their segments. They had reported them to an earlier leader, which died."""
@@ -236,9 +243,9 @@ class ForcedMoves:
 
     # The old leader.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self) -> None:
         """Start to confirm that this broker still leads the queues that it led before the restart."""
-        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+        self._turn.set_timer(TIMER, self._turn.now_ms + CHECK_MS)
         for topic in self._mappings.topics():
             placements = {
                 number: self._mappings.placement(topic, number) for number in self._mappings.led_queues(topic)
@@ -247,25 +254,29 @@ class ForcedMoves:
             if led and self._namesrv:
                 self._are_peers_queried = False
                 self._relay.suspend_sends(topic, led, self._describe_wait())
-                self._turn.procedures.append(self._confirm_leadership(topic, led))
-            self._turn.procedures.append(self._report_ends(topic))
+                self._turn.spawn(self._confirm_leadership(topic, led))
+            self._turn.spawn(self._report_ends(topic))
         if not self._are_peers_queried:
-            self._turn.procedures.append(self._query_peers())
+            self._turn.spawn(self._query_peers())
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+    def on_timer(self) -> None:
         """Check again every topic of which this broker leads queues or awaits a move."""
         for topic in self._mappings.topics():
             if self._mappings.led_queues(topic) or self._move_target.is_awaiting(topic):
                 self.suspect(topic)
-        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+        self._turn.set_timer(TIMER, self._turn.now_ms + CHECK_MS)
+
+    def _suspect_all(self) -> None:
+        for topic in self._suspects.drain():
+            self.suspect(topic)
 
     def suspect(self, topic: str) -> None:
         """Start to check whether another broker leads queues that this broker regards as its own."""
         if topic not in self._checking and self._namesrv:
             self._checking.add(topic)
-            self._turn.procedures.append(self._check(topic))
+            self._turn.spawn(self._check(topic))
 
-    async def _confirm_leadership(self, topic: str, led: list[int]) -> None:
+    async def _confirm_leadership(self, topic: str, led: list[LogicalQueueId]) -> None:
         """Open the queues of a topic after a restart, once name servers and other brokers have answered."""
         pause_ms, is_quiet = _CONFIRM_PAUSE_MIN_MS, True
         await self._view.refresh(topic)
@@ -294,24 +305,9 @@ class ForcedMoves:
             while not self._view.has_answer():
                 await Pause(_CONFIRM_PAUSE_MAX_MS)
                 await self._view.refresh()
-            await self._refresh_from_peers()
+            await self._view.refresh_from_brokers()
         finally:
             self._are_peers_queried = True
-
-    async def _refresh_from_peers(self) -> None:
-        calls = []
-        for broker in self._view.brokers():
-            with suppress(PeerFailed):
-                address = await self._view.find_address(broker)
-                calls.append(PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), QUERY_TIMEOUT_MS))
-        answers = await call_all(calls)
-        for record in itertools.chain.from_iterable(map(_read_records, answers)):
-            self._view.record_mappings(record.topic, [record])
-
-    async def refresh_leaders(self, topic: str) -> None:
-        """Ask name servers and all brokers who leads *topic*: this broker may have been replaced before it leads."""
-        await self._view.refresh(topic)
-        await self._refresh_from_peers()
 
     async def _check(self, topic: str) -> None:
         try:
@@ -368,7 +364,7 @@ class ForcedMoves:
             answer = await PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), _FETCH_TIMEOUT_MS)
         except PeerFailed:
             return None
-        return next((record for record in _read_records(answer) if record.topic == topic), None)
+        return next((record for record in read_mappings(answer) if record.topic == topic), None)
 
     async def _fence(self, topic: str, received: LogicalQueue) -> None:
         """Close a queue that has a newer leader and whose sends are held. Durable before the end is reported.
@@ -376,7 +372,7 @@ class ForcedMoves:
         Its messages are synced before its end is written, so that a power failure cannot change the end.
         """
         await Synced(self._mappings.log_end)
-        mapping, now_ms = self._mappings.find(topic), self._turn.now_ms
+        mapping = self._mappings.find(topic)
         own = None if mapping is None else mapping.queues.get(received.queue)
         if mapping is None or own is None or received.generation <= own.generation:
             return
@@ -384,7 +380,7 @@ class ForcedMoves:
         try:
             # Segments that the new leader prepares elsewhere are left out: no one would report their outcome to us.
             fenced = received.without_prepared.reconcile(self._closed(topic, own))
-            position = self._mappings.change(mapping.with_queues(fenced), now_ms=now_ms)
+            position = self._mappings.change(mapping.with_queues(fenced))
         except (MappingRefused, RecordRefused) as error:
             self._log("error", "a newer leader contradicts", topic=topic, queue=received.queue, reason=str(error))
             return
@@ -409,7 +405,7 @@ class ForcedMoves:
         )
         if not is_tied or own.prepared is not None or log.next_offset > own.leader.start:
             return
-        position = self._mappings.change(mapping.with_queues(confirmed.reconcile(own)), now_ms=self._turn.now_ms)
+        position = self._mappings.change(mapping.with_queues(confirmed.reconcile(own)))
         self._move_source.drop_queue(topic, number, f"{leader} leads it")
         self._relay.release(topic, [number])
         self._move_source.wake_pulls([log])
@@ -449,21 +445,10 @@ class ForcedMoves:
             leader = newer
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        self._turn.effects.append(Log(level, event, fields))
+        self._turn.log(level, event, **fields)
 
 
-def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
-    """Return the mappings in a broker's answer; an empty list if the call failed."""
-    if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
-        return []
-    try:
-        topics = decode_body(answer.body, MappingsAnswer).topics
-        return [from_detail(topic.mapping) for topic in topics if topic.mapping is not None]
-    except RemoteProtocolError:
-        return []
-
-
-def _find_end(received: TopicMapping, number: int, segment: Segment) -> int | None:
+def _find_end(received: TopicMapping, number: int, segment: Segment) -> PhysicalOffset | None:
     """Return the end of a segment in the mapping of its broker; None if that does not have it yet.
 
     A segment that was granted but is not in that mapping was never opened. It never will be: a target that opens late
@@ -472,4 +457,4 @@ def _find_end(received: TopicMapping, number: int, segment: Segment) -> int | No
     known = received.queues[number].find(segment.generation) if number in received.queues else None
     if known is None:
         return segment.start
-    return known.end if known.is_sealed and known.physical_queue == segment.physical_queue else None
+    return known.end if known.physical_queue == segment.physical_queue else None

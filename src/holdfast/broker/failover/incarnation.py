@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.tables.config_store import load_config, save_config
+from holdfast.broker.tables.config_file import config_file
+from holdfast.machine.turn import Turn
 from holdfast.model.numbers import Int64
 from holdfast.store.base.disk import Disk
 
@@ -24,9 +25,12 @@ class Incarnation(msgspec.Struct, frozen=True):
     boot: Int64
 
 
-def start_incarnation(disk: Disk, now_ms: int) -> int:
+def start_incarnation(disk: Disk, turn: Turn) -> int:
     """Return the number of this process, after saving it: no other process sees a number that is not on disk."""
-    last = load_config(disk, FILE, Incarnation)
-    number = now_ms if last is None else max(now_ms, last.boot + 1)
-    save_config(disk, FILE, Incarnation(number))
+    number = turn.now_ms
+    file = config_file(turn, disk, FILE, Incarnation, lambda: Incarnation(number))
+    last = file.load()
+    if last is not None:
+        number = max(number, last.boot + 1)
+    file.save_now()
     return number

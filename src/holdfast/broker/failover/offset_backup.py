@@ -15,23 +15,25 @@ Without static topics nothing is sent or saved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.consume.consumer_offsets import OffsetTable, QueueOffsets
 from holdfast.broker.flow.awaitables import PeerCall, call_all
-from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Turn
+from holdfast.broker.flow.component import MasterComponent
+from holdfast.broker.flow.request import Answer, Handlers, Request, Timers
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.config_store import load_config, save_config, write_config
-from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.broker.tables.config_file import config_file
+from holdfast.machine.kept_file import KeptFile
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.scope import GLOBAL, covers
 from holdfast.store.base.disk import Disk
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -46,7 +48,7 @@ from holdfast.wire.requests.moves import (
 )
 
 NAME: Final = "holdfastOffsetCopies.json"
-TIMER: Final = "offset copies"
+TIMER: Final = "offset backups"
 ROUND_MS: Final = 1_000
 QUEUES_MAX: Final = 1_024  # in one message; the rest follows a second later
 STORED_MAX: Final = 100_000
@@ -58,7 +60,7 @@ QueueKey = tuple[str, int]
 """Topic and logical queue."""
 
 
-class OffsetBackup:
+class OffsetBackup(MasterComponent):
     """This broker's backups at a peer, and other brokers' backups here.
 
     Attributes:
@@ -76,7 +78,6 @@ class OffsetBackup:
     ) -> None:
         self._name = options.name
         self._is_replica = options.is_replica
-        self._disk = disk
         self._offsets = offsets
         self._mappings = mappings
         self._view = view
@@ -85,26 +86,34 @@ class OffsetBackup:
         self._number = 0
         self._is_sending = False
         self.peer: str | None = None
-        self._peer_started_ms = -1
+        self._peer_started_ms: int | None = None
         self._logged_peer: str | None = None
         self._sent_ms = 0
         self._search_ms = 0
         self._unsupported_peers: set[str] = set()  # brokers that do not support backups: Java ones
         # The state at the last comparison, and the queues whose changes the peer has not received.
-        self._last_offsets: dict[tuple[str, str], dict[int, int]] = {}
-        self._last_resets: set[tuple[str, str, int]] = set()
-        self._last_version = -1
-        self._generations: dict[QueueKey, int] = {}
-        self._unsent: dict[QueueKey, None] = {}
-        saved = load_config(disk, NAME, OffsetBackupList)
+        self._last_offsets: dict[tuple[str, str], QueueOffsets] = {}
+        self._last_resets: set[tuple[str, str, LogicalQueueId]] = set()
+        self._last_version: int | None = None
+        self._generations: dict[tuple[str, LogicalQueueId], int] = {}
+        self._unsent: dict[tuple[str, LogicalQueueId], None] = {}
+        self._file = config_file(turn, disk, NAME, OffsetBackupList, self._to_saved)
+        saved = self._file.load()
         self._stored = {} if saved is None else {(backup.topic, backup.queue): backup for backup in saved.backups}
-        self._is_dirty = False
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
         return {RequestCode.BACKUP_OFFSETS: self.store_backups, RequestCode.GET_OFFSET_BACKUPS: self.get_backups}
 
     # Backups of other brokers.
+
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the files of this component."""
+        return (self._file,)
 
     def store_backups(self, request: Request) -> Answer:
         """Answer 7031: keep backups of topics that are known here. The sender retries the others later."""
@@ -115,7 +124,7 @@ class OffsetBackup:
             if self._mappings.is_static(backup.topic) and (known is None or _rank(backup) >= _rank(known)):
                 self._stored.pop(queue_key, None)
                 self._stored[queue_key] = backup
-                self._is_dirty = True
+                self._file.mark_changed()
         while len(self._stored) > STORED_MAX:
             del self._stored[next(iter(self._stored))]
         unknown = sorted({backup.topic for backup in received if not self._mappings.is_static(backup.topic)})
@@ -129,7 +138,7 @@ class OffsetBackup:
             backups += [backup for queue in query.queues for backup in self._find_replica_backups(query.topic, queue)]
         return request.answer(body=encode_body(OffsetBackupList(backups=backups)))
 
-    def _find_replica_backups(self, topic: str, queue: int) -> list[QueueOffsetBackup]:
+    def _find_replica_backups(self, topic: str, queue: LogicalQueueId) -> list[QueueOffsetBackup]:
         """Return a replica's offsets of a queue that its master leads: the master's, and those committed here since."""
         placement = self._mappings.placement(topic, queue)
         if not placement.is_led:
@@ -159,25 +168,22 @@ class OffsetBackup:
             [backup, msgspec.structs.replace(backup, offsets=committed, resets=[], own=True)] if committed else [backup]
         )
 
-    def find(self, topic: str, queue: int) -> QueueOffsetBackup | None:
+    def find(self, topic: str, queue: LogicalQueueId) -> QueueOffsetBackup | None:
         """Return the backup kept here for a queue, or None."""
         return self._stored.get((topic, queue))
 
-    def offer_save(self, effects: list[Effect]) -> None:
-        """Save the backups of other brokers if they changed."""
-        if self._is_dirty:
-            self._is_dirty = False
-            effects += write_config(self._disk, NAME, OffsetBackupList(backups=list(self._stored.values())))
+    def _to_saved(self) -> OffsetBackupList:
+        return OffsetBackupList(backups=list(self._stored.values()))
 
     def drop_topic(self, topic: str) -> None:
         """Forget a deleted topic, at once on disk, too: a topic of that name may be created right away."""
         if any(name == topic for name, _ in self._stored):
             self._forget_topics({topic})
-            save_config(self._disk, NAME, OffsetBackupList(backups=list(self._stored.values())))
+            self._file.save_now()
 
-    async def collect(self, topic: str, queues: Iterable[int]) -> dict[int, QueueOffsetBackup]:
+    async def collect(self, topic: str, queues: Iterable[int]) -> dict[LogicalQueueId, QueueOffsetBackup]:
         """Return the newest backups of these queues that any broker has; wait for answers only briefly."""
-        numbers = sorted(queues)
+        numbers = sorted(map(LogicalQueueId, queues))
         await self._view.refresh()
         mapping = self._mappings.find(topic)
         brokers = self._view.brokers(GLOBAL if mapping is None else mapping.scope)
@@ -197,25 +203,24 @@ class OffsetBackup:
 
     # Our backups.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self) -> None:
         """Start the periodic backup."""
-        effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+        self._turn.set_timer(TIMER, self._turn.now_ms + ROUND_MS)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+    def on_timer(self) -> None:
         """Forget backups of topics that are gone, and start the next backup round."""
-        assert name == TIMER
         topics = self._mappings.topics()
         self._forget_topics({topic for topic, _ in self._stored if topic not in topics})
         if topics and not self._is_sending:
-            self._turn.procedures.append(self._update_peer())
-        effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+            self._turn.spawn(self._update_peer())
+        self._turn.set_timer(TIMER, self._turn.now_ms + ROUND_MS)
 
     def _forget_topics(self, topics: set[str]) -> None:
         if topics:
             self._stored = {
                 queue_key: backup for queue_key, backup in self._stored.items() if queue_key[0] not in topics
             }
-            self._is_dirty = True
+            self._file.mark_changed()
 
     async def _update_peer(self) -> None:
         """Send one message to the peer, if there is a peer and the message is due."""
@@ -271,14 +276,14 @@ class OffsetBackup:
         self._last_offsets.clear()
         self._last_resets.clear()
         self._generations.clear()
-        self._last_version = -1
+        self._last_version = None
 
     def _handle_answer(self, answer: OffsetBackupAnswer, backups: list[QueueOffsetBackup]) -> None:
         self._sent_ms = self._turn.now_ms
         self._unsent |= {(backup.topic, backup.queue): None for backup in backups if backup.topic in answer.unknown}
         if self._logged_peer != self.peer:
             self._logged_peer = self.peer
-            self._turn.effects.append(Log("info", "consumer offsets are copied", {"to": self.peer}))
+            self._turn.log("info", "consumer offsets are copied", to=self.peer)
         if self._peer_started_ms != answer.boot_ms:
             # The peer restarted and may have lost backups, or this is its first answer.
             self._peer_started_ms = answer.boot_ms
@@ -335,7 +340,7 @@ class OffsetBackup:
         return backups
 
 
-def _newest(found: list[QueueOffsetBackup]) -> dict[int, QueueOffsetBackup]:
+def _newest(found: list[QueueOffsetBackup]) -> dict[LogicalQueueId, QueueOffsetBackup]:
     """Return the newest backup of each queue, with later commits of groups at a replica of its leader."""
     newest = {backup.queue: backup for backup in sorted(found, key=_rank) if not backup.own}
     for backup in found:
@@ -351,7 +356,9 @@ def _rank(backup: QueueOffsetBackup) -> tuple[int, int, int]:
     return backup.generation, backup.boot_ms, backup.number
 
 
-def choose_backups(queues: Iterable[LogicalQueue], backups: Mapping[int, QueueOffsetBackup]) -> list[QueueOffsetBackup]:
+def choose_backups(
+    queues: Iterable[LogicalQueue], backups: Mapping[LogicalQueueId, QueueOffsetBackup]
+) -> list[QueueOffsetBackup]:
     """Return the backups that are valid for queues about to be forced open: those from the queues' last leaders."""
     found = [(queue, backups[queue.queue]) for queue in queues if queue.queue in backups]
     return [backup for queue, backup in found if backup.generation == queue.leader.generation]

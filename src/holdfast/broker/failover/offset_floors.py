@@ -23,9 +23,11 @@ from holdfast.broker.flow.awaitables import PeerCall, call_all
 from holdfast.broker.flow.request import Answer, Handlers, Request
 from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS, ClusterView, Survey
 from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.machine.component import Component
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
 from holdfast.model.floor import NO_FLOOR, OFFSET_MAX, Floor, floor_of, highest_floor
 from holdfast.model.mapping import FORCED_GAP, QUEUES_MAX, LogicalQueue, TopicMapping
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset
 from holdfast.wire.cluster.mapping import from_floors, to_floors
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
@@ -51,7 +53,7 @@ class FloorFinding(msgspec.Struct, frozen=True, kw_only=True):
     offsets: QueueFloor | None = None
 
 
-class OffsetFloors:
+class OffsetFloors(Component):
     """Finds the floors of queues before they are opened, and answers other brokers' questions about floors."""
 
     def __init__(self, mappings: Mappings, view: ClusterView, offsets: OffsetTable, backup: OffsetBackup) -> None:
@@ -72,18 +74,16 @@ class OffsetFloors:
         """Answer 7017: report what this broker knows about the queues."""
         query = decode_body(request.command.body, FloorQuery)
         mapping = self._mappings.find(query.topic)
-        numbers = sorted({number for number in query.queues if 0 <= number < QUEUES_MAX})
-        answer = QueueFloors(
-            epoch=-1 if mapping is None else mapping.epoch,
-            total=0 if mapping is None else mapping.total,
-            queues=list(self._find_own(query.topic, numbers)),
-        )
+        numbers = sorted({LogicalQueueId(number) for number in query.queues if 0 <= number < QUEUES_MAX})
+        answer = QueueFloors(queues=list(self._find_own(query.topic, numbers)))
+        if mapping is not None:
+            answer = msgspec.structs.replace(answer, epoch=mapping.epoch, total=mapping.total)
         return request.answer(body=encode_body(answer))
 
-    def _find_own(self, topic: str, numbers: Iterable[int]) -> Iterable[QueueFloor]:
+    def _find_own(self, topic: str, numbers: Iterable[LogicalQueueId]) -> Iterable[QueueFloor]:
         """Yield what this broker knows about these queues; omit queues it knows nothing about."""
         mapping = self._mappings.find(topic)
-        committed: dict[int, dict[str, int]] = {}
+        committed: dict[LogicalQueueId, dict[str, LogicalOffset]] = {}
         for (name, group), queues in self._offsets.rows():
             # Offsets in a normal topic are of physical queues.
             for number, offset in queues.items() if name == topic and mapping is not None else ():
@@ -94,7 +94,9 @@ class OffsetFloors:
             if known is not None:
                 yield known
 
-    def _describe(self, topic: str, number: int, recorded: list[Floor], committed: dict[str, int]) -> QueueFloor | None:
+    def _describe(
+        self, topic: str, number: LogicalQueueId, recorded: list[Floor], committed: dict[str, LogicalOffset]
+    ) -> QueueFloor | None:
         backup = self._backup.find(topic, number)
         is_led = (topic, number) in self._claimed or self._mappings.placement(topic, number).is_led
         if not (recorded or committed or backup or is_led):
@@ -128,7 +130,7 @@ class OffsetFloors:
         if leader.broker != self._name or not leader.is_decided:
             return floor_of(queue)
         log = self._mappings.find_index(mapping.topic, leader.queue_id)
-        return floor_of(queue, leader.first if log is None else leader.to_logical(log.next_offset))
+        return floor_of(queue, leader.first if log is None else leader.to_logical(PhysicalOffset(log.next_offset)))
 
     def retire(self, mapping: TopicMapping, number: int) -> TopicMapping:
         """Return the mapping without a queue that is to be forgotten, and with the floor of its next segment.
@@ -137,12 +139,12 @@ class OffsetFloors:
         leader forgets its offsets, because they are outdated.
         """
         if not self._mappings.placement(mapping.topic, number).is_led:
-            self._offsets.forget_queue(mapping.topic, number)
+            self._offsets.forget_queue(mapping.topic, LogicalQueueId(number))
         return mapping.forget_queue(number, self._find_floor(mapping, mapping.queues[number]))
 
     # Known to other brokers.
 
-    async def find(self, proposed: TopicMapping, numbers: Sequence[int]) -> dict[int, FloorFinding]:
+    async def find(self, proposed: TopicMapping, numbers: Sequence[LogicalQueueId]) -> dict[int, FloorFinding]:
         """Return what the cluster knows about the queues *numbers* that *proposed* lets this broker open."""
         survey = await self._view.survey(proposed.topic, proposed.scope)
         answers = await _fetch_floors(survey.brokers, proposed.topic, numbers)
@@ -235,7 +237,8 @@ def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: 
             f"logical queue {queue.queue} of {topic} would begin at {lowest}, which leaves no offsets: a group has"
             " committed a wrong offset. Find the group with `holdfast group lag` and reset its offset",
         )
-    if leader.first < lowest:
+    is_below = leader.first is None or leader.first < lowest
+    if is_below:
         if finding.silent:
             raise MappingRefused(
                 "never twice",
@@ -243,7 +246,7 @@ def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: 
                 f" {queue.queue} of {topic} than {floor.offset}: start it, or let the queue begin at {lowest}"
                 f" or above (2^{FORCED_GAP.bit_length() - 1} further) with --force",
             )
-        if leader.first > 0 or len(queue.segments) > 1:
+        if leader.first or len(queue.segments) > 1:
             raise MappingRefused(
                 "never twice",
                 f"logical queue {queue.queue} of {topic} has used its offsets below {lowest}, and cannot begin at"
@@ -253,7 +256,7 @@ def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: 
         return queue
     generation = max(leader.generation, floor.next_generation(is_certain=not finding.silent))
     segment = msgspec.structs.replace(leader, generation=generation)
-    if leader.first < lowest:
+    if is_below:
         segment = msgspec.structs.replace(segment, first=lowest, start=max(leader.start, end))
     return LogicalQueue(queue.queue, (segment,))
 

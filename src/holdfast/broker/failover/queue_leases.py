@@ -30,13 +30,15 @@ import msgspec
 from holdfast.broker.failover.forced_open import ForcedMoves
 from holdfast.broker.failover.incarnation import start_incarnation
 from holdfast.broker.flow.awaitables import PeerCall
-from holdfast.broker.flow.turn import Turn
+from holdfast.broker.flow.component import MasterComponent
+from holdfast.broker.flow.request import Timers
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.held_leases import HeldLeases
 from holdfast.broker.relay.relay import Relay
 from holdfast.broker.relay.relay_client import QueueKey
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, MergedTopic, merge, next_epoch
 from holdfast.model.route import Route
@@ -72,7 +74,7 @@ class _NameServer(msgspec.Struct):
     lapsed: dict[QueueKey, QueueLease] = {}
 
 
-class LeaseRenewal:
+class LeaseRenewal(MasterComponent):
     """Renews this broker's leases, and takes over queues whose leases have lapsed.
 
     Attributes:
@@ -86,69 +88,61 @@ class LeaseRenewal:
         topics: TopicTable,
         relay: Relay,
         forced_moves: ForcedMoves,
+        leases: HeldLeases,
         turn: Turn,
         disk: Disk,
     ) -> None:
-        self.is_enabled = options.auto_force and bool(options.namesrv)
+        self.is_enabled = leases.is_enabled
         self._name = options.name
         self._lease_ms = options.lease_ms
         self._mappings = mappings
         self._topics = topics
         self._relay = relay
         self._forced_moves = forced_moves
+        self._leases = leases
         self._turn = turn
         self._servers = {address: _NameServer() for address in options.namesrv}
-        self._majority = len(self._servers) // 2 + 1
         self._last_event_ms = turn.now_ms
-        self._incarnation = start_incarnation(disk, turn.now_ms) if self.is_enabled else 0
-        self._elapsed_ms = self._number = self._version = 0
-        self._leases: dict[QueueKey, tuple[int, int]] = {}  # generation, and when the lease ends
+        self._incarnation = start_incarnation(disk, turn) if self.is_enabled else 0
+        self._number = self._version = 0
         self._lapse_ms = _NEVER
         self._requested: dict[QueueKey, int] = {}
         self._extra_claims: dict[QueueKey, Claim] = {}
         self._is_force_running = False
-        if self.is_enabled:
-            relay.find_lapse = self.find_lapse
 
     # Time.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
+    def start(self) -> None:
         """Request leases for the first time."""
         if self.is_enabled:
-            effects.append(SetTimer(TIMER, now_ms))
+            self._turn.set_timer(TIMER, self._turn.now_ms)
 
-    def advance_time(self, now_ms: int) -> None:
+    def advance_time(self) -> None:
         """Advance our time to the current event, before anything of that event is accepted."""
-        self._elapsed_ms += max(0, now_ms - self._last_event_ms)
+        now_ms = self._turn.now_ms
+        self._leases.elapsed_ms += max(0, now_ms - self._last_event_ms)
         self._last_event_ms = now_ms
-        if self._elapsed_ms >= self._lapse_ms:
+        if self._leases.elapsed_ms >= self._lapse_ms:
             self._recompute_leases()
-            self._log("warning", "leases lapsed", until=self._describe_wait())
+            self._log("warning", "leases lapsed", until=self._leases.describe_wait())
             self._renew_all()
         elif self._version != self._mappings.version:
             self._version = self._mappings.version
             if self._is_changed():
                 self._renew_all()
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+    def on_timer(self) -> None:
         """Renew all leases. Retry sooner while a queue is not confirmed."""
         self._renew_all()
-        is_waiting = any(self.find_lapse(queue_key) is not None for queue_key, _ in self._led_queues())
+        is_waiting = any(self._leases.find_lapse(queue_key) is not None for queue_key, _ in self._led_queues())
         pause_ms = self._lease_ms // (_TRIES_PER_LEASE if is_waiting else _RENEWALS_PER_LEASE)
-        effects.append(SetTimer(TIMER, now_ms + pause_ms))
+        self._turn.set_timer(TIMER, self._turn.now_ms + pause_ms)
 
-    # Held sends.
-
-    def find_lapse(self, queue_key: QueueKey) -> str | None:
-        """Return what an open queue waits for before its sends are accepted; None if they are, or it is not open."""
-        placement = self._mappings.placement(*queue_key)
-        if placement.state != "open":
-            return None
-        generation, until_ms = self._leases.get(queue_key, (-1, 0))
-        return None if generation == placement.generation and self._elapsed_ms < until_ms else self._describe_wait()
-
-    def _describe_wait(self) -> str:
-        return f"{self._majority} of the name servers {', '.join(self._servers)} renew the lease of {self._name}"
+    # Leases.
 
     def _led_queues(self) -> Iterator[tuple[QueueKey, LogicalQueue]]:
         for topic, mapping in self._mappings.topics().items():
@@ -165,35 +159,38 @@ class LeaseRenewal:
             (server.requested_ms for server in self._servers.values() if server.granted.get(queue_key) == generation),
             reverse=True,
         )
-        return requested[self._majority - 1] + self._lease_ms if len(requested) >= self._majority else 0
+        return requested[self._leases.majority - 1] + self._lease_ms if len(requested) >= self._leases.majority else 0
 
     def _recompute_leases(self) -> None:
         """Recompute the leases: release sends of newly leased queues, and stop sends of queues whose lease lapsed."""
-        before = {queue_key: ends for queue_key, ends in self._leases.items() if ends[1] > 0}
-        self._leases = {
+        before = {queue_key: ends for queue_key, ends in self._leases.ends.items() if ends[1] > 0}
+        self._leases.ends = {
             queue_key: (
                 queue.generation,
-                end_ms if (end_ms := self._find_lease_end(queue_key, queue.generation)) > self._elapsed_ms else 0,
+                end_ms
+                if (end_ms := self._find_lease_end(queue_key, queue.generation)) > self._leases.elapsed_ms
+                else 0,
             )
             for queue_key, queue in self._led_queues()
         }
-        ends = [end_ms for _, end_ms in self._leases.values() if end_ms]
+        ends = [end_ms for _, end_ms in self._leases.ends.values() if end_ms]
         self._lapse_ms = min(ends, default=_NEVER)
-        for queue_key, (generation, end_ms) in self._leases.items():
-            if end_ms and before.get(queue_key, (-1, 0))[0] != generation:
+        for queue_key, (generation, end_ms) in self._leases.ends.items():
+            if end_ms and (queue_key not in before or before[queue_key][0] != generation):
                 self._relay.release(queue_key[0], [queue_key[1]])
-        if any(not self._leases.get(queue_key, (-1, 0))[1] for queue_key in before):
+        if any(queue_key not in self._leases.ends or not self._leases.ends[queue_key][1] for queue_key in before):
             self._mappings.version += 1  # Invalidates cached decisions to accept sends of these queues.
 
     # Requests.
 
     def _renew_all(self) -> None:
         self._requested = {queue_key: queue.generation for queue_key, queue in self._led_queues()}
-        self._turn.procedures += [self._renew(address) for address in self._servers]
+        for address in self._servers:
+            self._turn.spawn(self._renew(address))
 
     async def _renew(self, address: str) -> None:
         """Send a request to one name server, and apply its answer."""
-        requested_ms = self._elapsed_ms
+        requested_ms = self._leases.elapsed_ms
         claims = {queue_key: _to_claim(queue) for queue_key, queue in self._led_queues()} | self._extra_claims
         if not claims and not self._mappings.topics():
             return
@@ -229,7 +226,7 @@ class LeaseRenewal:
         """Find the leader of a queue that a name server did not confirm to this broker."""
         placement = self._mappings.placement(*queue_key)
         if placement.state == "open" and lease.generation == placement.generation and lease.broker != self._name:
-            self._turn.procedures.append(self._forced_moves.step_down(*queue_key, lease.broker))
+            self._turn.spawn(self._forced_moves.step_down(*queue_key, lease.broker))
         else:
             self._forced_moves.suspect(queue_key[0])
 
@@ -252,20 +249,20 @@ class LeaseRenewal:
             lapsed = self._find_lapsed(topic)
             if lapsed:
                 self._is_force_running = True
-                self._turn.procedures.append(self._force(topic, lapsed))
+                self._turn.spawn(self._force(topic, lapsed))
                 return
 
     def _find_lapsed(self, topic: str) -> dict[int, QueueLease]:
         recent = [
             server.lapsed
             for server in self._servers.values()
-            if server.number and server.requested_ms + self._lease_ms > self._elapsed_ms
+            if server.number and server.requested_ms + self._lease_ms > self._leases.elapsed_ms
         ]
         reports = Counter(item for lapsed in recent for item in lapsed.items() if item[0][0] == topic)
         return {
             queue_key[1]: lease
             for (queue_key, lease), count in reports.items()
-            if lease.broker != self._name and count >= self._majority
+            if lease.broker != self._name and count >= self._leases.majority
         }
 
     async def _force(self, topic: str, lapsed: dict[int, QueueLease]) -> None:
@@ -276,11 +273,13 @@ class LeaseRenewal:
                 return
             route, merged = found
             own = self._choose_share(route, merged, lapsed)
-            claims = {(topic, queue.queue): Claim(queue.forced_generation) for queue in own}
+            claims: dict[tuple[str, int], Claim] = {
+                (topic, queue.queue): Claim(queue.forced_generation) for queue in own
+            }
             self._extra_claims |= claims
             for address in self._servers if claims else ():
                 await self._renew(address)
-            now = self._elapsed_ms
+            now = self._leases.elapsed_ms
             granted = [
                 queue
                 for queue in own
@@ -334,7 +333,7 @@ class LeaseRenewal:
             for number, queue in known.items()
             if (queue.leader.broker, queue.generation) == (lapsed[number].broker, lapsed[number].generation)
         ]
-        turn = brokers.index(self._name) + self._elapsed_ms // self._lease_ms
+        turn = brokers.index(self._name) + self._leases.elapsed_ms // self._lease_ms
         return candidates[turn % len(brokers) :: len(brokers)]
 
     async def _open(self, topic: str, merged: MergedTopic, queues: list[LogicalQueue]) -> None:
@@ -354,7 +353,7 @@ class LeaseRenewal:
         await self._forced_moves.open_forced(order)
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        self._turn.effects.append(Log(level, event, fields))
+        self._turn.log(level, event, **fields)
 
 
 def _to_claim(queue: LogicalQueue) -> Claim:

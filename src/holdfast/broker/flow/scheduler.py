@@ -4,6 +4,7 @@ A procedure is a coroutine that awaits conditions. So one of many steps reads fr
 serves other events:
 
     answer = await PeerCall(address, command)      -> Command; raises PeerFailed if there is no response
+    answer = await ClientCall(channel, command)    -> the same, from a client on its own connection
     answers = await call_all(calls)                -> Command or PeerFailed of each, when all have ended
     data = await LogRange(position, size)          -> bytes; raises CorruptRecord if they are damaged
     await Synced(store.staged_end)                 -> continues when everything before is on disk
@@ -22,12 +23,13 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import ParallelCalls, Pause, PeerCall, Procedure, Synced, Wait
-from holdfast.broker.flow.peer_calls import TIMER as CALLS_TIMER
-from holdfast.broker.flow.peer_calls import CallOutcome, PeerCalls
-from holdfast.broker.flow.request import Answer, Refusal
-from holdfast.machine.effects import Effect, Log, Piece, ReadLog, SetTimer, SyncLog
+from holdfast.broker.flow.awaitables import Call, ClientCall, ParallelCalls, Pause, PeerCall, Procedure, Synced, Wait
+from holdfast.broker.flow.request import Answer, Refusal, Timers
+from holdfast.broker.flow.rpc import TIMER as CALLS_TIMER
+from holdfast.broker.flow.rpc import CallOutcome, Rpc
+from holdfast.machine.effects import Piece, ReadLog
 from holdfast.machine.events import LogRead
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import CorruptRecord, DiskFailed, HoldfastError, PeerFailed, RecordRefused
 from holdfast.store.base.cold_reads import FileRange, LogRange
 from holdfast.store.base.disk import File
@@ -40,7 +42,7 @@ PAUSE_TIMER: Final = "pauses"
 _HOT_READS_MAX: Final = 256
 
 
-Finish = Callable[[Answer | list[Piece], list[Effect]], None]
+Finish = Callable[[Answer | list[Piece]], None]
 """Receives the result of a procedure that has ended."""
 
 
@@ -53,7 +55,7 @@ class _Suspended(msgspec.Struct):
 
 
 class _CallGroup(msgspec.Struct):
-    """A procedure that waits for several servers.
+    """A procedure that waits for several calls.
 
     Attributes:
         results: The outcome of each call; None while it is in flight.
@@ -77,13 +79,14 @@ class Scheduler:
 
     Args:
         store: Serves bytes that are in the page cache, and locates those that are not.
-        calls: Sends requests to other servers.
+        rpc: Sends requests to other servers and to clients.
         write: Writes staged records.
     """
 
-    def __init__(self, store: MessageStore, calls: PeerCalls, write: Callable[[list[Effect], int], None]) -> None:
+    def __init__(self, store: MessageStore, rpc: Rpc, write: Callable[[], None], turn: Turn) -> None:
+        self._turn = turn
         self._store = store
-        self._calls = calls
+        self._rpc = rpc
         self._write = write
         self._token = 0
         self._reading: dict[int, _Suspended] = {}
@@ -95,117 +98,114 @@ class Scheduler:
         self._token += 1
         return self._token
 
-    def run(self, procedure: Procedure[Any], finish: Finish, effects: list[Effect], now_ms: int) -> None:
+    def run(self, procedure: Procedure[Any], finish: Finish) -> None:
         """Start a procedure and run it until it has to wait."""
-        self._resume(_Suspended(procedure, finish, Pause(0)), None, effects, now_ms)
+        self._resume(_Suspended(procedure, finish, Pause(0)), None)
 
     # Events that resume procedures.
 
-    def log_read(self, event: LogRead) -> list[Effect]:
+    def log_read(self, event: LogRead) -> None:
         """Resume the procedure that waits for these bytes."""
         suspended = self._reading.pop(event.token, None)
         if suspended is None:
-            return []
-        effects: list[Effect] = []
+            return
         result: bytes | CorruptRecord = event.data
         try:
             if isinstance(suspended.wait, LogRange):
                 self._store.verify(suspended.wait.position, event.data, is_guess=suspended.wait.is_guess)
         except CorruptRecord as error:
-            effects.append(Log("error", "corrupt record", {"position": error.position, "reason": str(error)}))
+            self._turn.log("error", "corrupt record", position=error.position, reason=str(error))
             result = error
-        self._resume(suspended, result, effects, event.now_ms)
-        return effects
+        self._resume(suspended, result)
 
-    def read_failed(self, token: int, error: DiskFailed, now_ms: int) -> list[Effect]:
+    def read_failed(self, token: int, error: DiskFailed) -> None:
         """Fail the procedure whose read *token* failed."""
         suspended = self._reading.pop(token, None)
-        effects: list[Effect] = []
         if suspended is not None:
-            self._resume(suspended, error, effects, now_ms)
-        return effects
+            self._resume(suspended, error)
 
-    def disk_failed(self, error: DiskFailed, effects: list[Effect], now_ms: int) -> None:
+    def disk_failed(self, error: DiskFailed) -> None:
         """Fail every procedure that waits for a sync."""
         syncing, self._syncing = self._syncing, []
         for _, _, suspended in syncing:
-            self._resume(suspended, error, effects, now_ms)
+            self._resume(suspended, error)
 
-    def log_synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
+    def log_synced(self, position: int) -> None:
         """Resume the procedures that wait for the log before *position* to be synced."""
         while self._syncing and self._syncing[0][0] <= position:
-            self._resume(heapq.heappop(self._syncing)[2], b"", effects, now_ms)
+            self._resume(heapq.heappop(self._syncing)[2], b"")
 
-    def complete_calls(self, outcomes: list[CallOutcome], effects: list[Effect], now_ms: int) -> None:
+    def complete_calls(self, outcomes: list[CallOutcome]) -> None:
         """Resume the procedures whose calls have ended."""
         for outcome in outcomes:
-            result = (
-                PeerFailed(outcome.reason, is_unsent=outcome.is_unsent) if outcome.answer is None else outcome.answer
-            )
-            self._complete_call(outcome.waiter, result, effects, now_ms)
+            self._complete_call(outcome.waiter, outcome.result)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Resume the procedures whose pause or call deadline has passed."""
-        if name == CALLS_TIMER:
-            self.complete_calls(self._calls.on_timer(now_ms, effects), effects, now_ms)
-            return
-        while self._pausing and self._pausing[0][0] <= now_ms:
-            self._resume(heapq.heappop(self._pausing)[2], b"", effects, now_ms)
+    def timers(self) -> Timers:
+        """Return the timers of suspended procedures, by name."""
+        return {CALLS_TIMER: lambda: self.complete_calls(self._rpc.on_timer()), PAUSE_TIMER: self._resume_paused}
+
+    def _resume_paused(self) -> None:
+        """Resume the procedures whose pause has ended."""
+        while self._pausing and self._pausing[0][0] <= self._turn.now_ms:
+            self._resume(heapq.heappop(self._pausing)[2], b"")
         if self._pausing:
-            effects.append(SetTimer(PAUSE_TIMER, self._pausing[0][0]))
+            self._turn.set_timer(PAUSE_TIMER, self._pausing[0][0])
 
     # Running.
 
-    def _resume(self, suspended: _Suspended, result: object, effects: list[Effect], now_ms: int) -> None:
+    def _resume(self, suspended: _Suspended, result: object) -> None:
         """Run a procedure until it waits again or ends."""
         try:
             found = self._run_hot(suspended, result)
         except StopIteration as stop:
-            suspended.finish(stop.value, effects)
+            suspended.finish(stop.value)
             return
         except (CorruptRecord, RecordRefused, DiskFailed, PeerFailed) as error:
-            suspended.finish(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), effects)
+            suspended.finish(Refusal(ResponseCode.SYSTEM_ERROR, str(error)))
             return
-        self._write(effects, now_ms)
+        self._write()
         match suspended.wait:
-            case PeerCall() as call:
-                self._call(call, suspended, effects, now_ms)
+            case (PeerCall() | ClientCall()) as call:
+                self._call(call, suspended)
             case ParallelCalls(calls):
-                self._call_all(calls, suspended, effects, now_ms)
+                self._call_all(calls, suspended)
             case Synced(position):
                 heapq.heappush(self._syncing, (position, self.next_token(), suspended))
-                effects.append(SyncLog(self._store.files_to_sync(), self._store.written))
+                self._turn.sync_log(self._store.files_to_sync(), self._store.written)
             case Pause(ms):
-                heapq.heappush(self._pausing, (now_ms + ms, self.next_token(), suspended))
-                effects.append(SetTimer(PAUSE_TIMER, self._pausing[0][0]))
+                heapq.heappush(self._pausing, (self._turn.now_ms + ms, self.next_token(), suspended))
+                self._turn.set_timer(PAUSE_TIMER, self._pausing[0][0])
             case _:
                 assert found is not None, "bytes that are not in memory are somewhere"
                 token = self.next_token()
                 self._reading[token] = suspended
-                effects.append(ReadLog(*found, token))
+                self._turn.cause(ReadLog(*found, token))
 
-    def _call_all(self, calls: tuple[PeerCall, ...], suspended: _Suspended, effects: list[Effect], now_ms: int) -> None:
+    def _call_all(self, calls: tuple[Call, ...], suspended: _Suspended) -> None:
         group = _CallGroup(suspended, [None] * len(calls), len(calls))
         for index, call in enumerate(calls):
-            self._call(call, _GroupCall(group, index), effects, now_ms)
+            self._call(call, _GroupCall(group, index))
 
-    def _call(self, call: PeerCall, waiter: _Suspended | _GroupCall, effects: list[Effect], now_ms: int) -> None:
-        if not self._calls.call(call.address, call.command, waiter, now_ms + call.timeout_ms, effects):
+    def _call(self, call: Call, waiter: _Suspended | _GroupCall) -> None:
+        deadline_ms = self._turn.now_ms + call.timeout_ms
+        if isinstance(call, ClientCall):
+            given_up = self._rpc.call_client(call.channel, call.command, waiter, deadline_ms)
+            if given_up is not None:
+                self.complete_calls([given_up])
+        elif not self._rpc.call_peer(call.address, call.command, waiter, deadline_ms, call.purpose):
             failure = PeerFailed(f"too many requests wait for {call.address}", is_unsent=True)
-            self._complete_call(waiter, failure, effects, now_ms)
+            self._complete_call(waiter, failure)
 
-    def _complete_call(
-        self, waiter: _Suspended | _GroupCall, result: Command | PeerFailed, effects: list[Effect], now_ms: int
-    ) -> None:
+    def _complete_call(self, waiter: _Suspended | _GroupCall, result: Command | PeerFailed) -> None:
         """Record the outcome of a call, and resume its procedure unless other calls of the same round are in flight."""
         if isinstance(waiter, _Suspended):
-            self._resume(waiter, result, effects, now_ms)
+            self._resume(waiter, result)
             return
         group = waiter.group
         group.results[waiter.index] = result
         group.remaining -= 1
         if not group.remaining:
-            self._resume(group.suspended, group.results, effects, now_ms)
+            self._resume(group.suspended, group.results)
 
     def _run_hot(self, suspended: _Suspended, result: object) -> tuple[File, int, int] | None:
         """Run a procedure while the bytes it reads are in memory; return the file range of the first cold read.

@@ -9,7 +9,9 @@ reports it. The caller then marks the entry as suspect, and the name servers are
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -23,11 +25,13 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.scope import GLOBAL, NO_BROKER, covers
 from holdfast.wire.cluster.deletions import DELETIONS_FIELD
+from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.cluster.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route
 from holdfast.wire.cluster.units import SCOPE_FIELD
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import MappingsAnswer, decode_body
 
 QUERY_TIMEOUT_MS: Final = 1_000
 _WAIT_MS: Final = 20
@@ -55,7 +59,7 @@ class ClusterView:
         on_markers: Called with the deletion markers in a name server's response.
     """
 
-    def __init__(self, options: BrokerOptions) -> None:
+    def __init__(self, options: BrokerOptions, on_markers: Callable[[str], None] = lambda _: None) -> None:
         self._name = options.name
         self._cluster = options.cluster
         self._clusters: dict[str, str] = {}  # of other brokers, as reported by name servers
@@ -68,7 +72,7 @@ class ClusterView:
         self._answered: set[str] = set()  # topics known to a name server; "" if one has sent addresses
         self._static: set[str] = set()  # topics that are static by the last answer of a name server
         self._is_suspect = False
-        self.on_markers: Callable[[str], None] = lambda _: None
+        self._on_markers = on_markers
 
     # Queries.
 
@@ -222,6 +226,22 @@ class ClusterView:
             self._refreshing.discard(key)
             self._is_suspect = False
 
+    async def refresh_everywhere(self, topic: str) -> None:
+        """Ask name servers and all brokers who leads *topic*: this broker may have been replaced before it leads."""
+        await self.refresh(topic)
+        await self.refresh_from_brokers()
+
+    async def refresh_from_brokers(self) -> None:
+        """Ask all brokers for their mappings."""
+        calls = []
+        for broker in self.brokers():
+            with suppress(PeerFailed):
+                address = await self.find_address(broker)
+                calls.append(PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), QUERY_TIMEOUT_MS))
+        answers = await call_all(calls)
+        for record in itertools.chain.from_iterable(map(read_mappings, answers)):
+            self.record_mappings(record.topic, [record])
+
     async def refresh_topics(self, topics: Sequence[str]) -> None:
         """Ask the name servers about *topics*, many at a time. If none answers, the known entries stay."""
         for at in range(0, len(topics), _TOPICS_AT_ONCE):
@@ -297,7 +317,7 @@ class ClusterView:
         if isinstance(answer, PeerFailed):
             return None
         if DELETIONS_FIELD in answer.fields:
-            self.on_markers(answer.fields[DELETIONS_FIELD])
+            self._on_markers(answer.fields[DELETIONS_FIELD])
         if answer.code == ResponseCode.SYSTEM_BUSY:
             self._answered.add(topic)
             return True
@@ -343,3 +363,14 @@ def _read_route(answer: Command | PeerFailed) -> Route | None:
         return decode_route(answer.body)
     except RemoteProtocolError:
         return None
+
+
+def read_mappings(answer: Command | PeerFailed) -> list[TopicMapping]:
+    """Return the mappings in a broker's answer; an empty list if the call failed."""
+    if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+        return []
+    try:
+        topics = decode_body(answer.body, MappingsAnswer).topics
+        return [from_detail(topic.mapping) for topic in topics if topic.mapping is not None]
+    except RemoteProtocolError:
+        return []

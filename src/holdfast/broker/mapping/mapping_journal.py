@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from holdfast.model.errors import StoreError
+from holdfast.broker.tables.journal import Journal
+from holdfast.model.errors import CorruptRecord, StoreError
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.model.numbers import Int32, Int64
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.scope import covers, to_shown_scope
-from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
-from holdfast.store.message_store import MessageStore
+from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import (
     RECORD_VERSION,
     KnownFloor,
@@ -105,11 +106,6 @@ class MappingSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     draining: bool = False
 
 
-def encode_change(record: ChangeRecord) -> bytes:
-    """Encode the body of a record."""
-    return msgspec.json.encode(record)
-
-
 def describe(mapping: TopicMapping, config: TopicConfig | None = None) -> MappingChange:
     """Return the complete recorded state of a topic."""
     return MappingChange(
@@ -158,7 +154,7 @@ def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -
         return None
     known = {} if old is None or change.is_whole else old.queues
     changed = {
-        number: LogicalQueue(number, tuple(map(from_wire_segment, segments)))
+        number: LogicalQueue(LogicalQueueId(number), tuple(map(from_wire_segment, segments)))
         for number, segments in change.queues.items()
     }
     queues = {number: queue for number, queue in known.items() if number not in change.dropped} | changed
@@ -204,34 +200,22 @@ def find_owner_faults(
     return {topic: reason for topic, reason in found.items() if reason is not None}
 
 
-def read_changes(store: MessageStore, start: int) -> Iterator[ChangeRecord]:
+def read_changes(journal: Journal[ChangeRecord], start: int) -> Iterator[ChangeRecord]:
     """Yield the records from log position *start* on, oldest first. Reads the disk synchronously: only while opening.
 
     Raises:
         StoreError: A record cannot be read. Continuing without it might open a queue that is open on another broker.
     """
-    queue = store.find_queue(MAPPING_TOPIC, 0)
-    if queue is None:
-        return
-    low, high = queue.offset_min, queue.offset_max
-    while low < high:
-        middle = (low + high) // 2
-        if queue.get_entry(middle)[0] < start:
-            low = middle + 1
-        else:
-            high = middle
-    for offset in range(low, queue.offset_max):
-        position, _, _ = queue.get_entry(offset)
-        record = store.read_record(position)
-        if record is None:
-            continue  # a range that recovery blanked out
+    for offset in journal.find_from(start):
         try:
-            yield msgspec.json.decode(record.body, type=ChangeRecord)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            record = journal.read(offset)
+        except CorruptRecord as error:
             raise StoreError(
-                f"the mapping record at position {position} cannot be read ({error}); restore the folder, or "
-                "take the broker out of service and move its queues by force"
+                f"the mapping record at position {error.position} cannot be read ({error.reason}); restore the folder, "
+                "or take the broker out of service and move its queues by force"
             ) from error
+        if record is not None:
+            yield record
 
 
 def _encode_segments(queues: Mapping[int, LogicalQueue]) -> dict[int, list[WireSegment]]:

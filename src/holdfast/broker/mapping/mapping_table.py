@@ -26,24 +26,26 @@ from holdfast.broker.mapping.mapping_journal import (
     MoveState,
     apply_change,
     describe,
-    encode_change,
     find_owner_faults,
     read_changes,
     split_change,
 )
 from holdfast.broker.mapping.segment_ends import SealedEnd, complete_end, fill_ends, find_torn
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.config_store import load_config, write_bytes, write_config
+from holdfast.broker.tables.config_file import config_file
+from holdfast.broker.tables.journal import Journal
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Effect, Log, WriteFile
-from holdfast.model.errors import MappingRefused, RecordRefused, RemoteProtocolError
+from holdfast.machine.component import Component
+from holdfast.machine.kept_file import KeptFile, UnreadableFile
+from holdfast.machine.turn import Turn
+from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
-from holdfast.model.segment import UNKNOWN
+from holdfast.model.queue import LogicalQueueId, PhysicalOffset
+from holdfast.model.segment import UNKNOWN_GENERATION
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
-from holdfast.store.base import config_files
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueIndex
+from holdfast.store.queues.queue_index import QueueIndex
 from holdfast.wire.cluster.mapping import (
     RECORD_VERSION,
     MappingDetail,
@@ -59,8 +61,6 @@ JAVA_NAME: Final = "topicQueueMapping.json"
 FINISHED: Final = frozenset({"done", "failed", "cancelled"})
 """States in which a move no longer holds its queues."""
 _FINISHED_MAX: Final = 256
-_NO_HOST: Final = bytes(8)
-_RECORD_REST_MAX: Final = 256  # upper bound for the size of a record without its body
 
 State = Literal["open", "sealed", "prepared", "elsewhere", "unknown"]
 
@@ -78,7 +78,7 @@ class Placement(msgspec.Struct, frozen=True):
     queue_index: QueueIndex | None = None
     delta: int = 0
     leader: str = ""
-    generation: int = -1
+    generation: int = UNKNOWN_GENERATION
 
     @property
     def is_led(self) -> bool:
@@ -89,25 +89,24 @@ class Placement(msgspec.Struct, frozen=True):
 _UNKNOWN: Final = Placement("unknown")
 
 
-class Mappings:
+class Mappings(Component):
     """The mappings of all static topics recorded on this broker.
 
     Attributes:
         version: Rises whenever a placement may have changed.
         is_draining: This broker gets no more queues unless an operator names it.
         adopted: Topics that were new at the start, because a Java broker had recorded them in this folder.
-        repairs: Log lines about problems found and corrected while opening.
     """
 
-    def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable) -> None:
+    def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable, turn: Turn) -> None:
+        self._turn = turn
         self.broker, self.cluster = options.name, options.cluster
-        self._disk = disk
         self._store = store
+        self._journal = Journal(store, MAPPING_TOPIC, ChangeRecord)
         self._topics = topics
         self.version = 0
         self.is_draining = False
         self.adopted: list[str] = []
-        self.repairs: list[Log] = []
         self._table: dict[str, TopicMapping] = {}
         self._moves: dict[str, MoveState] = {}
         self._sealed: dict[str, set[int]] = {}  # sealed in memory only: not recorded yet
@@ -119,11 +118,11 @@ class Mappings:
         self._placements: dict[str, dict[int, Placement]] = {}
         self._caches: list[dict[tuple[str, int], Any]] = []
         self._unannounced: deque[tuple[int, str, TopicMapping | None]] = deque()
-        self._is_dirty = False
-        # Waits until the log up to its position is synced.
-        self._pending_save: tuple[int, list[WriteFile]] | None = None
-        self._synced_end: int = store.written  # everything in the log is on disk when a store opens
         self._java_version = DataVersion()
+        self._file = config_file(turn, disk, NAME, MappingSnapshot, self._take_snapshot, log_end=lambda: self.log_end)
+        self._java_file = config_file(
+            turn, disk, JAVA_NAME, MappingFile, self._to_java, encode=encode_file, log_end=lambda: self.log_end
+        )
         self._open()
         self._announced = dict(self._table)
 
@@ -159,10 +158,11 @@ class Mappings:
                 placements[queue] = found
         return found
 
-    def led_queues(self, topic: str) -> list[int]:
+    def led_queues(self, topic: str) -> list[LogicalQueueId]:
         """Return the queues of *topic* that are open here, or sealed here and not yet opened elsewhere."""
         mapping = self._table.get(topic)
-        return [] if mapping is None else [number for number in mapping.queues if self.placement(topic, number).is_led]
+        queues = () if mapping is None else mapping.queues.values()
+        return [queue.queue for queue in queues if self.placement(topic, queue.queue).is_led]
 
     def find_by_physical(self, topic: str, queue_id: int) -> tuple[LogicalQueue, Segment] | None:
         """Return the logical queue that a physical queue of this broker belongs to, and its newest segment there."""
@@ -210,7 +210,6 @@ class Mappings:
         self,
         mapping: TopicMapping,
         *,
-        now_ms: int,
         move: MoveState | None = None,
         config: TopicConfig | None = None,
     ) -> int:
@@ -230,7 +229,7 @@ class Mappings:
             )
         parts = split_change(old, mapping, config or self._topics.find(mapping.topic))
         records = [ChangeRecord(mapping=part, move=move if part is parts[-1] else None) for part in parts]
-        position = self._write(records, now_ms)
+        position = self._append(*records)
         self._table[mapping.topic] = mapping
         self._unannounced.append((position, mapping.topic, mapping))
         self._sealed[mapping.topic] = {
@@ -242,22 +241,23 @@ class Mappings:
         self._mark_changed()
         return position
 
-    def set_draining(self, is_draining: bool, now_ms: int) -> int:  # noqa: FBT001 - the new value
+    def set_draining(self, is_draining: bool) -> int:  # noqa: FBT001 - the new value
         """Record whether this broker gets no more queues. Return the position to wait for with `Synced`."""
-        position = self._write([ChangeRecord(draining=is_draining)], now_ms)
-        self.is_draining, self._is_dirty = is_draining, True
+        position = self._append(ChangeRecord(draining=is_draining))
+        self.is_draining = is_draining
+        self._file.mark_changed()
         return position
 
-    def begin_file(self, now_ms: int) -> bool:
+    def begin_file(self) -> bool:
         """Continue the log in a new file; return False if there is no disk space for it."""
         if not self._store.roll():
             return False
-        self._write([ChangeRecord()], now_ms)
+        self._append(ChangeRecord())
         return True
 
-    def delete(self, topic: str, now_ms: int) -> int:
+    def delete(self, topic: str) -> int:
         """Record that *topic* is no longer static. Return the position to wait for with `Synced`."""
-        position = self._write([ChangeRecord(mapping=MappingChange(topic=topic, is_deleted=True))], now_ms)
+        position = self._append(ChangeRecord(mapping=MappingChange(topic=topic, is_deleted=True)))
         self._table.pop(topic, None)
         self._sealed.pop(topic, None)
         self._foreign.pop(topic, None)
@@ -285,7 +285,7 @@ class Mappings:
                 )
             end = placement.queue_index.next_offset
             # Not the clock, which may have been set back since the newest record was stored.
-            ends[number] = SealedEnd(end, self._store.last_store_ms if end else UNKNOWN)
+            ends[number] = SealedEnd(PhysicalOffset(end), self._store.last_store_ms if end else None)
         self._sealed.setdefault(topic, set()).update(numbers)
         self.invalidate_placements()
         return ends
@@ -295,7 +295,7 @@ class Mappings:
         self._sealed.get(topic, set()).difference_update(queues)
         self.invalidate_placements()
 
-    def allocate(self, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
+    def allocate(self, mapping: TopicMapping, queues: Iterable[int]) -> dict[int, int]:
         """Allocate physical queues for *queues* of a future mapping: expired ones if possible, otherwise new ones.
 
         A reused queue is emptied. New ones raise the topic's number of queues.
@@ -317,7 +317,7 @@ class Mappings:
                 found[number] = free
                 free += 1
         if free > min(config.read_queues, config.write_queues):
-            self._topics.put(msgspec.structs.replace(config, read_queues=free, write_queues=free), now_ms)
+            self._topics.put(msgspec.structs.replace(config, read_queues=free, write_queues=free))
         return found
 
     def find_index(self, topic: str, queue_id: int) -> QueueIndex | None:
@@ -358,9 +358,9 @@ class Mappings:
                 return state
         return None
 
-    def put_move(self, state: MoveState, now_ms: int) -> int:
+    def put_move(self, state: MoveState) -> int:
         """Record the state of a move. Return the position to wait for with `Synced`."""
-        position = self._write([ChangeRecord(move=state)], now_ms)
+        position = self._append(ChangeRecord(move=state))
         self._store_move(state)
         self._mark_changed()
         return position
@@ -382,63 +382,47 @@ class Mappings:
 
     # Persistence.
 
-    def on_synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
-        """Announce the changes that are now synced, and save the snapshot that waited for them."""
+    def on_synced(self, position: int) -> None:
+        """Announce the changes that are now synced."""
         while self._unannounced and self._unannounced[0][0] <= position:
             _, topic, mapping = self._unannounced.popleft()
             if mapping is None:
                 self._announced.pop(topic, None)
             else:
                 self._announced[topic] = mapping
-            self._topics.mark_changed(topic, now_ms)
-        self._synced_end = max(self._synced_end, position)
-        self._save(effects)
+            self._topics.mark_changed(topic)
 
-    def offer_save(self, now_ms: int, effects: list[Effect]) -> None:
-        """Take a snapshot if anything changed; it is saved once all of its content is synced."""
-        if self._is_dirty and self._pending_save is None:
-            self._pending_save = (self._store.written, self._plan_save(now_ms))
-            self._is_dirty = False
-        self._save(effects)
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the files of this component."""
+        return (self._file, self._java_file)
 
-    def _save(self, effects: list[Effect]) -> None:
-        if self._pending_save is not None and self._pending_save[0] <= self._synced_end:
-            effects += self._pending_save[1]
-            self._pending_save = None
-
-    def _plan_save(self, now_ms: int) -> list[WriteFile]:
+    def _take_snapshot(self) -> MappingSnapshot:
         version = self._java_version
         self._java_version = DataVersion(
-            state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
+            state_version=version.state_version, timestamp=self._turn.now_ms, counter=version.counter + 1
         )
-        snapshot = MappingSnapshot(
+        self._java_file.mark_changed()  # Otherwise a version that a Java broker writes later may not be the newer one.
+        return MappingSnapshot(
             position=self._store.written,
             java=self._java_version,
             topics={topic: describe(mapping, self._topics.find(topic)) for topic, mapping in self._table.items()},
             moves=self._moves,
             draining=self.is_draining,
         )
-        details = {topic: to_detail(mapping, version=RECORD_VERSION) for topic, mapping in self._table.items()}
-        file = MappingFile(data_version=self._java_version, topic_queue_mapping_info_map=details)
-        return [*write_config(self._disk, NAME, snapshot), *write_bytes(self._disk, JAVA_NAME, encode_file(file))]
 
-    def _write(self, records: Sequence[ChangeRecord], now_ms: int) -> int:
+    def _to_java(self) -> MappingFile:
+        details = {topic: to_detail(mapping, version=RECORD_VERSION) for topic, mapping in self._table.items()}
+        return MappingFile(data_version=self._java_version, topic_queue_mapping_info_map=details)
+
+    def _append(self, *records: ChangeRecord) -> int:
         """Write records at once: their consequences cannot be undone if the event fails later."""
-        queue = self._store.queue(MAPPING_TOPIC, 0)
-        bodies = [encode_change(record) for record in records]
-        if max(map(len, bodies)) > self._store.log_file_size - _RECORD_REST_MAX:
-            raise RecordRefused("the log files are too small for a record of so many logical queues")
-        # Not checked against the message size limit: this is not a message.
-        drafts = [(queue, body, b"", 0, 0, now_ms, _NO_HOST, 0, 0, 0) for body in bodies]
-        self._store.stage_run(drafts, now_ms)
-        self._store.write()
-        return self._store.written
+        return self._journal.append(records, self._turn.now_ms)
 
     def _is_open(self, queue: LogicalQueue) -> bool:
         return queue.leader.broker == self.broker and queue.leader.is_open
 
     def _mark_changed(self) -> None:
-        self._is_dirty = True
+        self._file.mark_changed()
         self.invalidate_placements()
 
     def invalidate_placements(self) -> None:
@@ -455,32 +439,32 @@ class Mappings:
     # Opening.
 
     def _open(self) -> None:
-        snapshot = load_config(self._disk, NAME, MappingSnapshot) or MappingSnapshot()
+        snapshot = self._file.load() or MappingSnapshot()
         configs: dict[str, TopicConfig] = {}
         self.is_draining = snapshot.draining
         for change in snapshot.topics.values():
             self._apply(change, configs)
         for state in snapshot.moves.values():
             self._store_move(state)
-        for record in read_changes(self._store, snapshot.position):
+        for record in read_changes(self._journal, snapshot.position):
             if record.mapping is not None:
                 self._apply(record.mapping, configs)
             self._store_move(record.move)
             self.is_draining = self.is_draining if record.draining is None else record.draining
-            self._is_dirty = True
+            self._file.mark_changed()
         for mapping in list(self._table.values()):
             for queue, torn in find_torn(mapping, self._store):
                 self._table[mapping.topic] = self._table[mapping.topic].with_queues(queue)
-                fields = {"topic": mapping.topic, "queue": queue.queue, "end": torn.end}
-                self.repairs.append(Log("warning", "end of a segment was torn and is corrected", fields))
+                event = "end of a segment was torn and is corrected"
+                self._turn.log("warning", event, topic=mapping.topic, queue=queue.queue, end=torn.end)
         for topic, config in configs.items():
             known = self._topics.find(topic)
             if topic in self._table and (known is None or known.write_queues < config.write_queues):
                 # The log contains the topic's configuration, but a crash prevented the later write of the topics file.
-                self._topics.put(config, 0)
+                self._topics.put(config)
         self._foreign = find_owner_faults(self._table, self._owners, self._expected_cluster)
         for reason in self._foreign.values():
-            self.repairs.append(Log("error", "mapping in the folder is not this broker's", {"reason": reason}))
+            self._turn.log("error", "mapping in the folder is not this broker's", reason=reason)
         self._adopt_java(snapshot.java)
 
     def _apply(self, change: MappingChange, configs: dict[str, TopicConfig]) -> None:
@@ -496,13 +480,12 @@ class Mappings:
 
     def _adopt_java(self, saved_version: DataVersion | None) -> None:
         """Adopt mappings that a Java broker recorded in this folder after the last snapshot."""
-        content = config_files.load_config(self._disk, JAVA_NAME)
-        if content is None:
-            return
         try:
-            file = msgspec.convert(content, MappingFile, strict=False)
-        except (msgspec.ValidationError, RecursionError) as error:
-            self._refuse_file(JAVA_NAME, str(error))
+            file = self._java_file.load()
+        except UnreadableFile as error:
+            self._refuse_file(JAVA_NAME, error.reason)
+            return
+        if file is None:
             return
         if saved_version is not None and file.data_version.counter <= saved_version.counter:
             self._java_version = saved_version
@@ -523,9 +506,9 @@ class Mappings:
             return
         completed = (complete_end(topic, queue, self.broker, self._store) for queue in accepted.queues.values())
         self._table[topic] = accepted.with_queues(*completed)
-        self._is_dirty = True
+        self._file.mark_changed()
         if known is None:
             self.adopted.append(topic)
 
     def _refuse_file(self, subject: str, reason: str) -> None:
-        self.repairs.append(Log("error", "mapping in the folder not adopted", {"of": subject, "reason": reason}))
+        self._turn.log("error", "mapping in the folder not adopted", of=subject, reason=reason)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
+from holdfast.model.queue import PhysicalOffset
 from holdfast.store.message_store import MessageStore
 
 
@@ -28,11 +29,11 @@ class SealedEnd(NamedTuple):
 
     Attributes:
         end: The physical offset after its last record.
-        last_ms: Upper bound for the store times of its records; -1 if it is empty.
+        last_ms: Upper bound for the store times of its records; None if it is empty.
     """
 
-    end: int
-    last_ms: int
+    end: PhysicalOffset
+    last_ms: int | None
 
 
 def complete_end(topic: str, queue: LogicalQueue, broker: str, store: MessageStore) -> LogicalQueue:
@@ -56,7 +57,7 @@ def find_torn(mapping: TopicMapping, store: MessageStore) -> Iterator[tuple[Logi
         corrected = queue
         for segment in queue.readable:
             is_last = segment == queue.leader or segment.forced
-            if segment.broker == mapping.broker and segment.is_sealed and is_last:
+            if segment.broker == mapping.broker and segment.end is not None and is_last:
                 end = _find_end(mapping.topic, segment, store)
                 if end < segment.end:
                     corrected = corrected.shorten(end, generation=segment.generation)
@@ -79,6 +80,6 @@ def fill_ends(mapping: TopicMapping, store: MessageStore) -> TopicMapping:
     return mapping
 
 
-def _find_end(topic: str, segment: Segment, store: MessageStore) -> int:
+def _find_end(topic: str, segment: Segment, store: MessageStore) -> PhysicalOffset:
     index = store.find_queue(topic, segment.queue_id)
-    return segment.start if index is None else max(segment.start, index.next_offset)
+    return segment.start if index is None else max(segment.start, PhysicalOffset(index.next_offset))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from struct import Struct
@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.machine.sample import Sample
 from holdfast.model import property_names as names
 from holdfast.model.errors import CorruptRecord, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
@@ -160,6 +161,20 @@ class BatchCache:
         self._cached_size_max = cached_size_max
         self._last_request: tuple[UnpackedBatch, int, int] | None = None
         self._last_data = b""
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the numbers of batches that were unpacked for clients that cannot, by reason."""
+        for metric, about, counts in (
+            (
+                "broker_batches_opened",
+                "Batches unpacked by the broker for clients that cannot, by reason.",
+                self.unpacked,
+            ),
+            ("broker_inflations", "Batches decompressed in order to unpack them, by reason.", self.inflated),
+            ("broker_batches_unreadable", "Batches that could not be unpacked, by reason.", self.unreadable),
+        ):
+            for reason, count in counts.items():
+                yield Sample(metric, "counter", about, count, {"reason": reason})
 
     def data(self, batch: UnpackedBatch, index: int, count: int) -> bytes:
         """Return *count* records of *batch* from message *index* on; repeated calls reuse the last result.

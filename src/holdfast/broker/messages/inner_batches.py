@@ -53,13 +53,13 @@ def claims_inner_batch(fields: SendFields) -> bool:
     return bool(fields.sys_flag & IS_INNER) or find_property(fields.properties, names.INNER_COUNT) is not None
 
 
-def validate_inner_batch(fields: SendFields, body: Piece, *, is_batched: bool) -> InnerBatch | Refusal | None:
+def validate_inner_batch(fields: SendFields, body: Piece, *, accepts_batches: bool) -> InnerBatch | Refusal | None:
     """Validate a send; return it as an inner batch, None if it is none, or a refusal if it is invalid.
 
     Args:
         fields: The header of the send.
         body: The items, perhaps compressed.
-        is_batched: Whether the target queue has an index by record.
+        accepts_batches: Whether a record of the target queue may hold a batch.
     """
     properties = fields.properties
     stated_count = find_property(properties, names.INNER_COUNT) if _COUNT in properties else None
@@ -67,9 +67,9 @@ def validate_inner_batch(fields: SendFields, body: Piece, *, is_batched: bool) -
     if not has_inner_flag:
         if stated_count is not None:
             return _refuse("INNER_NUM is set without 0x80 in the sys flag: set 0xC0, or remove INNER_NUM")
-        if not (is_batched and fields.batch) or fields.sys_flag & COMPRESSED:
+        if not (accepts_batches and fields.batch) or fields.sys_flag & COMPRESSED:
             return None
-    elif not is_batched:
+    elif not accepts_batches:
         return _refuse(
             f"topic {fields.topic} is indexed by message and cannot store inner batches: send it without 0x80 in "
             "its sys flag, uncompressed, and it is split; or send to a topic with queue.type=BatchCQ"

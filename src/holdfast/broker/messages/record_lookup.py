@@ -9,9 +9,10 @@ from typing import Final
 
 from holdfast.broker.messages.writer import Draft
 from holdfast.model.errors import CorruptRecord
+from holdfast.model.queue import LogicalQueueId
 from holdfast.store.base.cold_reads import LogRange
 from holdfast.store.log.record_reader import decode_at, read_bytes, read_record
-from holdfast.store.queues.queue_log import ENTRY, Entry, QueueIndex
+from holdfast.store.queues.queue_index import ENTRY, Entry, QueueIndex
 from holdfast.wire.records.properties import parse_properties
 from holdfast.wire.records.record import StoredRecord
 
@@ -50,7 +51,7 @@ def to_draft(record: StoredRecord, properties: dict[str, str], *, topic: str, qu
     """Return a draft with the content of *record*, for another queue."""
     return Draft(
         topic=topic,
-        queue_id=queue_id,
+        queue_id=LogicalQueueId(queue_id),
         body=bytes(record.body),
         properties=properties,
         born_ms=record.born_ms,

@@ -14,12 +14,14 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.broker.flow.request import Refusal
-from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.mapping.queue_view import Queues
+from holdfast.broker.options import BrokerOptions
+from holdfast.machine.turn import Turn
 from holdfast.model.delay import DelayLevels
 from holdfast.model.java_hash import java_hash
 from holdfast.model.numbers import parse_count
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset
 from holdfast.model.topic import SCHEDULE_TOPIC
-from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, format_properties
 from holdfast.wire.records.record import TRANSACTION_MASK
@@ -38,7 +40,7 @@ class Draft(msgspec.Struct, kw_only=True):
     """
 
     topic: str
-    queue_id: int
+    queue_id: LogicalQueueId
     body: bytes
     properties: dict[str, str]
     born_ms: int
@@ -54,47 +56,49 @@ class Stored(msgspec.Struct, frozen=True):
     """The location of a stored message."""
 
     position: int
-    offset: int
-    queue_id: int
+    offset: LogicalOffset
+    queue_id: LogicalQueueId
 
 
 class LogWriter:
     """Appends messages to the log. The records are written when the event ends.
 
     Attributes:
-        mappings: The mappings of this broker.
-        is_held: Returns whether an open logical queue accepts no sends at the moment.
+        queues: Finds where the messages of a queue are stored.
+        store: The store with the log.
     """
 
-    def __init__(self, store: MessageStore, levels: DelayLevels, mappings: Mappings, *, message_size_max: int) -> None:
-        self._store = store
-        self.mappings = mappings
-        self.is_held: Callable[[tuple[str, int]], bool] = lambda _key: False
+    def __init__(
+        self,
+        options: BrokerOptions,
+        queues: Queues,
+        levels: DelayLevels,
+        is_held: Callable[[tuple[str, int]], bool],
+        turn: Turn,
+    ) -> None:
+        self._turn = turn
+        self.queues = queues
+        self.store = queues.store
+        self._is_held = is_held
         self._levels = levels
-        self._message_size_max = message_size_max
+        self._message_size_max = options.message_size_max
 
-    def accept(self, draft: Draft, now_ms: int) -> Stored | Refusal:
+    def accept(self, draft: Draft) -> Stored | Refusal:
         """Store *draft*, or schedule it if it has a delay level."""
         level = parse_count(draft.properties.get(DELAY), 0)
         if level <= 0 or draft.sys_flag & TRANSACTION_MASK:
-            return self.append(draft, now_ms)
+            return self.append(draft)
         level = self._levels.clamp(level)
         scheduled = msgspec.structs.replace(
             draft,
             topic=SCHEDULE_TOPIC,
             queue_id=level - 1,
             properties=draft.properties | {DELAY: str(level), REAL_TOPIC: draft.topic, REAL_QUEUE: str(draft.queue_id)},
-            tags_code=now_ms + self._levels.delay_ms(level),
+            tags_code=self._turn.now_ms + self._levels.delay_ms(level),
         )
-        return self.append(scheduled, now_ms)
+        return self.append(scheduled)
 
-    def physical_queues(self, topic: str, queue_id: int) -> list[int]:
-        """Return the physical queues on this broker that store, or stored, messages of *queue_id*."""
-        if not self.mappings.is_static(topic):
-            return [queue_id]
-        return [index.queue_id for index in self.mappings.own_indexes(topic, queue_id)]
-
-    def append(self, draft: Draft, now_ms: int) -> Stored | Refusal:
+    def append(self, draft: Draft) -> Stored | Refusal:
         """Store *draft* unchanged. Refuse it if it is too large, or if its logical queue is not open here."""
         properties = format_properties(draft.properties).encode()
         if len(draft.body) > self._message_size_max:
@@ -107,17 +111,14 @@ class LogWriter:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the properties have {len(properties)} bytes, at most {PROPERTIES_SIZE_MAX} are allowed",
             )
-        queue, delta = None, 0
-        if self.mappings.is_static(draft.topic):
-            placement = self.mappings.placement(draft.topic, draft.queue_id)
-            queue, delta = placement.queue_index, placement.delta
-            if queue is None or placement.state != "open" or self.is_held((draft.topic, draft.queue_id)):
-                return not_leader_to_send(draft.topic, draft.queue_id, self.mappings.broker)
+        target = self.queues.find_target(draft.topic, draft.queue_id)
+        if target is None or self._is_held((draft.topic, draft.queue_id)):
+            return self.refuse_away(draft.topic, draft.queue_id)
         tags_code = draft.tags_code
         if tags_code is None:
             tags_code = java_hash(draft.properties.get(TAGS, ""))
-        position, offset = self._store.stage(
-            queue or self._store.queue(draft.topic, draft.queue_id),
+        position, offset = self.store.stage(
+            target.index,
             draft.body,
             properties,
             draft.flag,
@@ -125,16 +126,16 @@ class LogWriter:
             draft.born_ms,
             draft.born_host,
             tags_code,
-            now_ms,
+            self._turn.now_ms,
             draft.reconsume_times,
             draft.prepared_position,
         )
-        return Stored(position, offset + delta, draft.queue_id)
+        return Stored(position, target.to_logical(PhysicalOffset(offset)), draft.queue_id)
 
-
-def not_leader_to_send(topic: str, queue_id: int, broker: str) -> Refusal:
-    """Return the answer to a send for a logical queue that is not open here, in RocketMQ's words."""
-    return Refusal(
-        ResponseCode.NOT_LEADER_FOR_QUEUE,
-        f"{topic}-{queue_id} does not exit in request process of current broker {broker}",
-    )
+    def refuse_away(self, topic: str, number: int | None) -> Refusal:
+        """Return the refusal of a message for a queue that is not open here, in RocketMQ's words."""
+        queue = topic if number is None else f"{topic}-{number}"
+        return Refusal(
+            ResponseCode.NOT_LEADER_FOR_QUEUE,
+            f"{queue} does not exit in request process of current broker {self.queues.mappings.broker}",
+        )

@@ -15,13 +15,16 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.consume.consumer_offsets import OffsetTable, QueueOffsets
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.produce.exactly_once import SinkProgress
 from holdfast.broker.relay.forward_dedup import ForwardedNames
+from holdfast.broker.relay.group_gossip import GroupMembers
 from holdfast.broker.tables.groups import GroupTable
 from holdfast.broker.tables.locks import QueueLocks
+from holdfast.machine.turn import Turn
 from holdfast.model.mapping import LogicalQueue, TopicMapping
+from holdfast.model.queue import LogicalQueueId
 from holdfast.wire.requests.moves import Move, OpenQueues, QueueFloor, QueueOffsetBackup
 
 
@@ -35,17 +38,25 @@ class MovePayload:
         locks: QueueLocks,
         forwarded: ForwardedNames,
         sinks: SinkProgress,
+        members: GroupMembers,
+        turn: Turn,
     ) -> None:
+        self._turn = turn
         self._forwarded = forwarded
         self._offsets = offsets
         self._groups = groups
         self._locks = locks
         self._sinks = sinks
+        self._members = members
 
     @property
     def save_count(self) -> int:
         """How often the offsets file was saved. State unpacked now is on disk once this number has grown."""
         return self._offsets.save_count
+
+    async def announce_members(self, target: str) -> None:
+        """Announce the queues' consumers to *target*, before they reach it through brokers it does not know."""
+        await self._members.report_to(target)
 
     def pack(self, open_order: OpenQueues, queues: Collection[int]) -> OpenQueues:
         """Return *open_order* with the whole payload of these queues."""
@@ -58,7 +69,7 @@ class MovePayload:
             sinks=self._sinks.pack(open_order.topic, queues),
         )
 
-    def _pack_offsets(self, topic: str, queues: Collection[int]) -> dict[str, dict[int, int]]:
+    def _pack_offsets(self, topic: str, queues: Collection[int]) -> dict[str, QueueOffsets]:
         """Return the committed offsets of these queues: group to queue to offset.
 
         Includes groups that have no offset in these queues: they lag there, and the new leader may not know them yet.
@@ -79,7 +90,6 @@ class MovePayload:
         mapping: TopicMapping,
         queues: Sequence[LogicalQueue],
         backups: Iterable[QueueOffsetBackup | QueueFloor],
-        now_ms: int,
         *,
         reason: str = "forced",
     ) -> MoveState | None:
@@ -89,13 +99,13 @@ class MovePayload:
             mapping: The mapping that contains them.
             queues: The queues before the change.
             backups: The group offsets that were found.
-            now_ms: The time.
             reason: Why there was no payload.
         """
+        now_ms = self._turn.now_ms
         if not queues:
             return None
-        offsets: dict[str, dict[int, int]] = {}
-        resets: dict[str, list[int]] = {}
+        offsets: dict[str, QueueOffsets] = {}
+        resets: dict[str, list[LogicalQueueId]] = {}
         for backup in backups:
             for group, offset in backup.offsets.items():
                 offsets.setdefault(group, {})[backup.queue] = offset
@@ -126,17 +136,17 @@ class MovePayload:
         )
         return MoveState(move=move, opening=open_order, saved=self.save_count)
 
-    def replace_offsets(self, state: MoveState | None, now_ms: int) -> None:
+    def replace_offsets(self, state: MoveState | None) -> None:
         """Replace all local offsets of the queues with those in *state*: local ones date from an earlier leadership."""
         if state is not None and state.opening is not None:
             for queue in state.move.queues:
-                self._offsets.forget_queue(state.move.topic, queue)
-            self.unpack(state.opening, state.move.queues, now_ms)
+                self._offsets.forget_queue(state.move.topic, LogicalQueueId(queue))
+            self.unpack(state.opening, state.move.queues)
 
-    def unpack(self, open_order: OpenQueues, queues: Collection[int], now_ms: int) -> None:
+    def unpack(self, open_order: OpenQueues, queues: Collection[int]) -> None:
         """Adopt the payload in *open_order* for these of its queues."""
         for group, offsets in open_order.offsets.items():
-            self._groups.ensure(group, now_ms)
+            self._groups.ensure(group)
             self._offsets.record_consumer(group, open_order.topic)
             pending_resets = open_order.resets.get(group, ())
             for queue, offset in offsets.items():
@@ -147,14 +157,14 @@ class MovePayload:
         self._forwarded.adopt(mark for mark in open_order.forwarded if mark.queue in queues)
         self._sinks.adopt(open_order.topic, [state for state in open_order.sinks if state.queue in queues])
 
-    def restore(self, broker: str, moves: Iterable[MoveState], now_ms: int) -> None:
+    def restore(self, broker: str, moves: Iterable[MoveState]) -> None:
         """Adopt the payloads of recorded moves again after a restart, as far as no file has saved them."""
         for state in moves:
             is_lost = self._offsets.save_count <= state.saved
             if state.opening is not None and state.move.target == broker:
                 self._forwarded.adopt(state.opening.forwarded)
                 if is_lost:
-                    self.replace_offsets(state, now_ms)
+                    self.replace_offsets(state)
                 # Sinks have their own file, which may be older than the move; states that are newer there stay.
                 led = set(self._sinks.led(state.move.topic))
                 self._sinks.adopt(state.move.topic, [each for each in state.opening.sinks if each.queue in led])

@@ -16,7 +16,7 @@ Invariant: the end of a queue is read in the event that stops its sends, and is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -24,8 +24,8 @@ import msgspec
 
 from holdfast.broker.consume.pull import PullHandler
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced
+from holdfast.broker.flow.component import MasterComponent
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
@@ -33,10 +33,11 @@ from holdfast.broker.move.move_payload import MovePayload
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.relay.relay import Relay
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Effect, Log, SendBytes
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
-from holdfast.store.queues.queue_log import QueueIndex
+from holdfast.model.queue import PhysicalQueueId
+from holdfast.store.queues.queue_index import QueueIndex
 from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
@@ -65,7 +66,7 @@ _PAUSE_MIN_MS: Final = 50
 _PAUSE_MAX_MS: Final = 1_000
 
 
-class MoveSource:
+class MoveSource(MasterComponent):
     """Executes the moves whose source is this broker."""
 
     def __init__(
@@ -89,8 +90,6 @@ class MoveSource:
         self._turn = turn
         self._count = 0
         self._driven, self._tool_moves = set[str](), set[str]()
-        # Announces the queues' consumers to the target, before they reach it through brokers it does not know.
-        self.announce_members: Callable[[str], Procedure[None]] | None = None
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
@@ -102,7 +101,7 @@ class MoveSource:
             RequestCode.QUERY_MOVE: self.report_state,
         }
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - everything runs as deferred work
+    def start(self) -> None:
         """Continue the moves that a crash or a restart interrupted."""
         for state in self._own_moves():
             if state.move.state not in FINISHED:
@@ -133,7 +132,7 @@ class MoveSource:
             return refusal
         now_ms = self._turn.now_ms
         move = Move(
-            id=self._next_id(now_ms),
+            id=self._next_id(),
             topic=order.topic,
             queues=sorted(set(order.queues)),
             source=self._name,
@@ -142,7 +141,7 @@ class MoveSource:
             started_ms=now_ms,
             changed_ms=now_ms,
         )
-        await Synced(self._mappings.put_move(MoveState(move=move), now_ms))
+        await Synced(self._mappings.put_move(MoveState(move=move)))
         self._begin(move.id)
         return move
 
@@ -166,7 +165,7 @@ class MoveSource:
     async def _cancel(self, request: Request, state: MoveState) -> Answer:
         if state.move.state not in FINISHED:
             await Synced(self._set_state(state, "cancelled", "by an operator"))
-            self._turn.procedures.append(self._abort(state.move))
+            self._turn.spawn(self._abort(state.move))
         return request.answer(body=encode_body(self._mappings.moves()[state.move.id].move))
 
     def resume(self, request: Request) -> Answer | Procedure[Answer]:
@@ -226,10 +225,10 @@ class MoveSource:
                 )
         return None
 
-    def _next_id(self, now_ms: int) -> str:
+    def _next_id(self) -> str:
         while True:
             self._count += 1
-            move_id = f"{self._name}.{now_ms:x}.{self._count}"
+            move_id = f"{self._name}.{self._turn.now_ms:x}.{self._count}"
             if move_id not in self._mappings.moves():
                 return move_id
 
@@ -259,7 +258,7 @@ class MoveSource:
     def _begin(self, move_id: str) -> None:
         if move_id not in self._driven:
             self._driven.add(move_id)
-            self._turn.procedures.append(self._drive(move_id))
+            self._turn.spawn(self._drive(move_id))
 
     async def _drive(self, move_id: str) -> None:
         """Advance a move until it is finished."""
@@ -296,8 +295,8 @@ class MoveSource:
                 await Pause(_PAUSE_MAX_MS // 4)
                 continue
             break
-        if self.announce_members is not None and answer.code == ResponseCode.SUCCESS:
-            await self.announce_members(state.move.target)
+        if answer.code == ResponseCode.SUCCESS:
+            await self._payload.announce_members(state.move.target)
         while self._state(move_id) == "planned" and not self._relay.may_accept_sends(
             state.move.topic, state.move.queues
         ):
@@ -348,14 +347,13 @@ class MoveSource:
         ends = self._mappings.seal(move.topic, move.queues)
         try:
             sealed = [
-                mapping.queues[number].prepare(move.target, physical[number]).seal(*ends[number])
+                mapping.queues[number].prepare(move.target, PhysicalQueueId(physical[number])).seal(*ends[number])
                 for number in move.queues
             ]
             granted = msgspec.structs.replace(move, state="granted", reason="", changed_ms=now_ms)
             epoch = mapping.epoch if move.id in self._tool_moves else next_epoch(mapping.epoch, now_ms)
             return self._mappings.change(
                 mapping.with_queues(*sealed, epoch=epoch),
-                now_ms=now_ms,
                 move=MoveState(move=granted, physical=physical),
             )
         except (MappingRefused, RecordRefused):
@@ -380,7 +378,7 @@ class MoveSource:
                     copied = read_copied_bytes(answer)
                     break
                 reason = f"{state.move.target} refused: {answer.remark}"
-                self._relay.on_suspect(state.move.topic)  # A forced move may have made another broker the leader.
+                self._relay.suspects.add(state.move.topic)  # A forced move may have made another broker the leader.
             if self._state(move_id) == "granted":
                 self._record_wait(state, reason)
             await Pause(pause_ms)
@@ -425,7 +423,6 @@ class MoveSource:
         done = msgspec.structs.replace(move, state="done", reason="", changed_ms=now_ms, copied=copied)
         self._mappings.change(
             mapping.with_queues(*(_opened(mapping.queues[number]) for number in unopened)),
-            now_ms=now_ms,
             move=MoveState(move=done, physical=state.physical),
         )
         self._payload.forget(move.topic, unopened)
@@ -437,7 +434,7 @@ class MoveSource:
         """Wake the pulls that wait for these queues, so that they ask again: new messages are stored elsewhere."""
         for log in logs:
             for parked_pull in self._pulls.parked_pulls.wake(log):
-                self._turn.effects.append(SendBytes(parked_pull.channel, [self._pulls.answer_queue_moved(parked_pull)]))
+                self._turn.send(parked_pull.channel, [self._pulls.answer_queue_moved(parked_pull)])
 
     # Failed and partial moves.
 
@@ -450,14 +447,14 @@ class MoveSource:
             remaining = [number for number in move.queues if number != queue]
             if move.state == "granted" and remaining:
                 reduced = msgspec.structs.replace(move, queues=remaining)
-                self._mappings.put_move(msgspec.structs.replace(state, move=reduced), self._turn.now_ms)
+                self._mappings.put_move(msgspec.structs.replace(state, move=reduced))
             else:
                 self._fail(state, reason)
 
     def _fail(self, state: MoveState, reason: str) -> None:
         self._set_state(state, "failed", reason)
         self._log("warning", "move failed", state.move, reason=reason)
-        self._turn.procedures.append(self._abort(state.move))
+        self._turn.spawn(self._abort(state.move))
 
     async def _abort(self, move: Move) -> None:
         """Notify the target so that it forgets the prepared queues. If that fails, the target will ask later."""
@@ -467,7 +464,7 @@ class MoveSource:
 
     def _set_state(self, state: MoveState, new_state: str, reason: str = "") -> int:
         move = msgspec.structs.replace(state.move, state=new_state, reason=reason, changed_ms=self._turn.now_ms)
-        return self._mappings.put_move(msgspec.structs.replace(state, move=move), self._turn.now_ms)
+        return self._mappings.put_move(msgspec.structs.replace(state, move=move))
 
     def _record_wait(self, state: MoveState, reason: str) -> None:
         """Show operators what a granted move waits for. Logs only the first reason."""
@@ -477,7 +474,7 @@ class MoveSource:
 
     def _log(self, level: str, event: str, move: Move, **extra: object) -> None:
         fields: dict[str, object] = {"move": move.id, "topic": move.topic, "target": move.target}
-        self._turn.effects.append(Log(level, event, fields | extra))
+        self._turn.log(level, event, **(fields | extra))
 
     # Calls to other brokers.
 

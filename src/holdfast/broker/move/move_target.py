@@ -17,24 +17,26 @@ Consumer offsets and locks arrive with the open request. The move record keeps t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Synced
+from holdfast.broker.flow.component import MasterComponent
 from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
 from holdfast.broker.move.move_payload import MovePayload
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.suspects import SuspectTopics
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Effect, Log
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, check_queue
+from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import require_in_scope, to_shown_scope
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import from_wire_segment
@@ -61,7 +63,7 @@ QUERY_AFTER_MS: Final = 10_000
 _QUERY_PAUSE_MS: Final = 1_000
 
 
-class MoveTarget:
+class MoveTarget(MasterComponent):
     """Executes the moves whose target is this broker.
 
     Attributes:
@@ -75,6 +77,7 @@ class MoveTarget:
         view: ClusterView,
         topics: TopicTable,
         payload: MovePayload,
+        suspects: SuspectTopics,
         turn: Turn,
     ) -> None:
         self._name = options.name
@@ -85,9 +88,8 @@ class MoveTarget:
         self._turn = turn
         self._namesrv = options.namesrv
         self._just_prepared: set[str] = set()  # moves whose open directly follows their prepare: no inquiry needed
-        self.on_epoch: Callable[[str], None] = lambda _topic: None
-        self.refresh_leaders: Callable[[str], Procedure[None]] = view.refresh
-        payload.restore(self._name, mappings.moves().values(), turn.now_ms)
+        self._suspects = suspects
+        payload.restore(self._name, mappings.moves().values())
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
@@ -98,10 +100,10 @@ class MoveTarget:
             RequestCode.PUT_QUEUE_TOTAL: refuse_on_error(self._record_epoch),
         }
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - everything runs as deferred work
+    def start(self) -> None:
         """Ask the old leaders about queues that were prepared before a restart."""
         for state in self._incoming():
-            self._turn.procedures.append(self._await_verdict(state.move.id, 0))
+            self._turn.spawn(self._await_verdict(state.move.id, 0))
 
     # Preparing.
 
@@ -125,15 +127,19 @@ class MoveTarget:
                 _require_newer(mapping, queue)
                 self._view.require_newest(mapping.topic, queue)
         except MappingRefused:
-            self.on_epoch(order.topic.name)  # Either broker may be out of date, also this one.
+            self._suspects.add(order.topic.name)  # Either broker may be out of date, also this one.
             raise
         received = [_with_own_ends(mapping, queue) for queue in received]
-        earlier = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in received}
+        earlier: dict[int, int | None] = {
+            queue.queue: _prepared_before(mapping, queue, self._name) for queue in received
+        }
         mapping = mapping.with_queues(*received)
         new = [queue for queue in received if earlier[queue.queue] is None]
-        allocated = self._mappings.allocate(mapping, [queue.queue for queue in new], self._turn.now_ms)
+        allocated = self._mappings.allocate(mapping, [queue.queue for queue in new])
         physical = {number: allocated[number] if queue_id is None else queue_id for number, queue_id in earlier.items()}
-        prepared = mapping.with_queues(*(queue.prepare(self._name, physical[queue.queue]) for queue in received))
+        prepared = mapping.with_queues(
+            *(queue.prepare(self._name, PhysicalQueueId(physical[queue.queue])) for queue in received)
+        )
         now_ms = self._turn.now_ms
         move = Move(
             id=order.move,
@@ -145,10 +151,10 @@ class MoveTarget:
             started_ms=now_ms if known is None else known.move.started_ms,
             changed_ms=now_ms,
         )
-        position = self._mappings.change(prepared, now_ms=now_ms, move=MoveState(move=move, physical=physical))
+        position = self._mappings.change(prepared, move=MoveState(move=move, physical=physical))
         if known is None or known.move.state in FINISHED:
             self._just_prepared.add(move.id)
-            self._turn.procedures.append(self._await_verdict(move.id, QUERY_AFTER_MS))
+            self._turn.spawn(self._await_verdict(move.id, QUERY_AFTER_MS))
         await Synced(position)
         return request.answer(body=encode_body(PreparedQueues(physical=physical)))
 
@@ -178,7 +184,7 @@ class MoveTarget:
                 f"{self._name} hosts a normal topic {config.name}: delete it there, or make the topic static with it",
             )
         if hosted is None:
-            self._topics.put(msgspec.structs.replace(config, read_queues=0, write_queues=0), self._turn.now_ms)
+            self._topics.put(msgspec.structs.replace(config, read_queues=0, write_queues=0))
         return TopicMapping(topic=config.name, broker=self._name, scope=scope, epoch=epoch, total=total)
 
     # Opening.
@@ -228,7 +234,7 @@ class MoveTarget:
         unopened = [queue for queue in map(to_queue, open_order.queues) if not self._is_opened(open_order.topic, queue)]
         if unopened and open_order.move not in self._just_prepared:
             known = self._mappings.moves().get(open_order.move)
-            await self.refresh_leaders(open_order.topic)
+            await self._view.refresh_everywhere(open_order.topic)
             if self._namesrv and not self._view.has_answer(open_order.topic):
                 raise MappingRefused(
                     "newest leader",
@@ -274,7 +280,7 @@ class MoveTarget:
         opened = [_with_own_ends(mapping, queue) for queue in self._find_unopened(open_order)]
         known = self._mappings.moves().get(open_order.move)
         if opened:
-            self.payload.unpack(open_order, {queue.queue for queue in opened}, now_ms)
+            self.payload.unpack(open_order, {queue.queue for queue in opened})
         move = Move(
             id=open_order.move,
             topic=open_order.topic,
@@ -295,12 +301,12 @@ class MoveTarget:
             epoch=max(mapping.epoch, open_order.epoch),
             total=max(mapping.total, open_order.total),
         )
-        position = self._mappings.change(changed, now_ms=now_ms, move=state)
+        position = self._mappings.change(changed, move=state)
         self._log("info", "queues taken over", move=open_order.move, topic=open_order.topic, queues=len(opened))
         return position
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        self._turn.effects.append(Log(level, event, fields))
+        self._turn.log(level, event, **fields)
 
     def _is_unopened(self, mapping: TopicMapping, received: LogicalQueue) -> bool:
         """Return whether *received* has still to be opened here.
@@ -342,7 +348,7 @@ class MoveTarget:
         while (state := self._find_undecided(move_id)) is not None:
             verdict = await self._query_source(state.move)
             open_order = verdict.opening if verdict is not None and verdict.state == "granted" else None
-            is_newest = open_order is not None and (await self._is_newest(open_order))
+            is_newest = open_order is not None and await self._is_newest(open_order)
             state = self._find_undecided(move_id)
             if state is None:
                 return
@@ -414,9 +420,9 @@ class MoveTarget:
         ended = MoveState(move=cancelled)
         mapping = self._mappings.find(move.topic)
         if mapping is None:
-            return self._mappings.put_move(ended, now_ms)
+            return self._mappings.put_move(ended)
         mapping = self._unprepare(mapping, move, move.queues)
-        return self._mappings.change(mapping, now_ms=now_ms, move=ended)
+        return self._mappings.change(mapping, move=ended)
 
     def _unprepare(self, mapping: TopicMapping, move: Move, numbers: Iterable[int]) -> TopicMapping:
         """Return the mapping without the segments prepared for *numbers*, except those another pending move needs."""
@@ -444,8 +450,8 @@ class MoveTarget:
             )
         updated = self.ensure_mapping(announced.topic, announced.scope, announced.epoch, announced.total)
         if updated != mapping:
-            await Synced(self._mappings.change(updated, now_ms=self._turn.now_ms))
-            self.on_epoch(name)
+            await Synced(self._mappings.change(updated))
+            self._suspects.add(name)
         return request.answer()
 
 
@@ -455,7 +461,7 @@ def to_queue(received: QueueSegments) -> LogicalQueue:
     Raises:
         MappingRefused: it breaks a rule.
     """
-    queue = LogicalQueue(received.queue, tuple(map(from_wire_segment, received.segments)))
+    queue = LogicalQueue(LogicalQueueId(received.queue), tuple(map(from_wire_segment, received.segments)))
     check_queue(queue)
     return queue
 

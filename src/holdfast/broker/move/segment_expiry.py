@@ -16,16 +16,17 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.broker.flow.awaitables import Synced
-from holdfast.broker.flow.turn import Turn
+from holdfast.broker.flow.component import MasterComponent
+from holdfast.broker.flow.request import Timers
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
 from holdfast.broker.mapping.segment_queries import SegmentQueries
 from holdfast.broker.move.move_source import MoveSource
-from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
 from holdfast.model.topic import FORWARD_TOPIC, MAPPING_TOPIC
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueIndex
+from holdfast.store.queues.queue_index import QueueIndex
 
 TIMER: Final = "expiry"
 CHECK_MS: Final = 30_000
@@ -39,7 +40,7 @@ ROLL_PAUSE_MS: Final = 3_600_000
 """A log file allocates its full size at once: do not start one repeatedly for a trickle of messages."""
 
 
-class SegmentExpiry:
+class SegmentExpiry(MasterComponent):
     """Finds empty segments periodically and expires them."""
 
     def __init__(
@@ -56,23 +57,27 @@ class SegmentExpiry:
         self._move_source = move_source
         self._turn = turn
         self._is_checking = False
-        self._checked_end: int = -1  # End of the log at the last check that started no new file.
+        self._checked_end: int | None = None  # End of the log at the last check that started no new file.
         self._rolled_ms: int | None = None
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
+    def start(self) -> None:
         """Start the periodic check."""
-        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+        self._turn.set_timer(TIMER, self._turn.now_ms + CHECK_MS)
 
-    def on_files_removed(self, now_ms: int, effects: list[Effect]) -> None:
+    def on_files_removed(self) -> None:
         """Schedule an early check because log files were removed here."""
-        effects.append(SetTimer(TIMER, now_ms + SOON_MS))
+        self._turn.set_timer(TIMER, self._turn.now_ms + SOON_MS)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+    def on_timer(self) -> None:
         """Start a check unless one is running, and schedule the next."""
         if not self._is_checking and self._mappings.topics():
             self._is_checking = True
-            self._turn.procedures.append(self._check())
-        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+            self._turn.spawn(self._check())
+        self._turn.set_timer(TIMER, self._turn.now_ms + CHECK_MS)
 
     async def _check(self) -> None:
         silent: set[str] = set()
@@ -122,10 +127,10 @@ class SegmentExpiry:
             return
         now_ms = self._turn.now_ms
         expired = mapping.with_queues(*changed.values(), epoch=next_epoch(mapping.epoch, now_ms))
-        position = self._mappings.change(expired, now_ms=now_ms)
+        position = self._mappings.change(expired)
         self._log("info", "segments expired", topic=topic, queues=len(changed))
         await Synced(position)
-        self._turn.procedures.append(self._move_source.announce_epoch(topic))
+        self._turn.spawn(self._move_source.announce_epoch(topic))
 
     # At the broker that held the records.
 
@@ -137,7 +142,7 @@ class SegmentExpiry:
         changed = [queue for queue in self._find_locally_expired(mapping) if queue != mapping.queues[queue.queue]]
         if changed:
             try:
-                self._mappings.change(mapping.with_queues(*changed), now_ms=self._turn.now_ms)
+                self._mappings.change(mapping.with_queues(*changed))
             except MappingRefused as error:
                 self._log("error", "mapping cannot be pruned", topic=topic, reason=str(error))
 
@@ -158,7 +163,7 @@ class SegmentExpiry:
         log = self._segment_queries.index_of(topic, segment)
         if log is None:
             return segment.is_empty
-        return log.offset_min >= (segment.end if segment.is_sealed else log.offset_max)
+        return log.offset_min >= (log.offset_max if segment.end is None else segment.end)
 
     # The last file of the log.
 
@@ -175,7 +180,7 @@ class SegmentExpiry:
             return
         file_start = store.written - store.written % store.log_file_size
         has_expiring = any(log.get_entry(log.offset_max - 1)[0] >= file_start for log in self._expiring_queues())
-        if has_expiring and self._mappings.begin_file(now_ms):
+        if has_expiring and self._mappings.begin_file():
             self._rolled_ms = now_ms
             self._log("info", "log continues in its next file", at=store.written)
         self._checked_end = store.written
@@ -194,7 +199,7 @@ class SegmentExpiry:
                 yield log
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        self._turn.effects.append(Log(level, event, fields))
+        self._turn.log(level, event, **fields)
 
 
 def _closed(queue: LogicalQueue) -> list[Segment]:

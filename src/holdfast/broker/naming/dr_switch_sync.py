@@ -9,12 +9,15 @@ unregistering: those without heartbeats are then removed sooner. The file is `co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
+from holdfast.broker.flow.component import NEWS_TIMER
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.tables.config_store import load_config, write_config
-from holdfast.machine.effects import Effect
+from holdfast.broker.tables.config_file import config_file
+from holdfast.machine.component import Component
+from holdfast.machine.kept_file import KeptFile
+from holdfast.machine.turn import Turn
 from holdfast.model.dr_switch import CLOSED, DrSwitch
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.disk import Disk
@@ -25,23 +28,28 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 NAME: Final = "holdfastUnits.json"
 
 
-class DrSwitchSync:
+class DrSwitchSync(Component):
     """The newest switch known to this broker.
 
-    Attributes:
-        on_change: Called when the switch changed; registers at every name server.
+    Args:
+        disk: The disk with the file.
         on_close: Called when a unit is closed: members of groups here may have left.
+        turn: The turn of the broker.
     """
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._switch = load_config(disk, NAME, DrSwitch) or CLOSED
-        self.on_change: Callable[[list[Effect]], None] = lambda _: None
-        self.on_close: Callable[[], None] = lambda: None
+    def __init__(self, disk: Disk, on_close: Callable[[], None], turn: Turn) -> None:
+        self._turn = turn
+        self._file = config_file(turn, disk, NAME, DrSwitch, lambda: self._switch)
+        self._switch = self._file.load() or CLOSED
+        self._on_close = on_close
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
         return {RequestCode.SET_DR_SWITCH: self._set, RequestCode.GET_DR_SWITCH: self._get}
+
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the files of this component."""
+        return (self._file,)
 
     @property
     def text(self) -> str | None:
@@ -52,19 +60,19 @@ class DrSwitchSync:
         """Return whether consumers of *group* see the queues of *topic* in other units."""
         return any(unit_opening.opens_for(topic, group) for unit_opening in self._switch.openings)
 
-    def adopt(self, text: str | None, effects: list[Effect]) -> None:
+    def adopt(self, text: str | None) -> None:
         """Adopt the switch in a name server's response, if it is newer."""
         if not text:
             return
         try:
-            self._adopt_newer(decode_switch(text), effects)
+            self._adopt_newer(decode_switch(text))
         except RemoteProtocolError:
             return  # Not from a Holdfast name server.
 
     def _set(self, request: Request) -> Answer:
         """Answer 7051: set the switch."""
         new_switch = decode_switch(request.command.body)
-        if new_switch != self._switch and not self._adopt_newer(new_switch, request.effects):
+        if new_switch != self._switch and not self._adopt_newer(new_switch):
             return Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"version {new_switch.version} of the switch is older than {self._switch.version}: read it again",
@@ -75,12 +83,12 @@ class DrSwitchSync:
         """Answer 7052: return the switch."""
         return request.answer(body=java_json.encode(UnitState(switch=self._switch)))
 
-    def _adopt_newer(self, switch: DrSwitch, effects: list[Effect]) -> bool:
+    def _adopt_newer(self, switch: DrSwitch) -> bool:
         if not switch.is_newer(self._switch):
             return False
         if not set(self._switch.openings) <= set(switch.openings):
-            self.on_close()
+            self._on_close()
         self._switch = switch
-        effects += write_config(self._disk, NAME, switch)
-        self.on_change(effects)
+        self._file.save_change()
+        self._turn.fire(NEWS_TIMER)
         return True

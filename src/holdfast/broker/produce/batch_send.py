@@ -12,18 +12,19 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.broker.flow.request import Refusal
-from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.mapping.queue_view import AppendTarget
 from holdfast.broker.messages.inner_batches import InnerBatch, validate_inner_batch
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.produce.exactly_once import SinkProgress
 from holdfast.broker.produce.slow_send import SlowSends
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.machine.effects import Piece
+from holdfast.machine.turn import Turn
 from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.java_hash import java_hash
+from holdfast.model.queue import PhysicalOffset
 from holdfast.store.log.commit_log import RecordDraft
-from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.batch import split_items
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, VALUE_END, find_property
@@ -37,46 +38,45 @@ _tag_hash = lru_cache(512)(java_hash)  # Topics have few tags.
 
 
 class BatchSends:
-    """Stores one batch at a time.
-
-    Attributes:
-        sinks: The progress of exactly-once sinks; None if they are not supported.
-    """
+    """Stores one batch at a time."""
 
     def __init__(
         self,
         options: BrokerOptions,
-        store: MessageStore,
-        mappings: Mappings,
         slow_sends: SlowSends,
         stats: BrokerStats,
+        sinks: SinkProgress,
+        turn: Turn,
         *,
         store_host: bytes,
     ) -> None:
+        self._turn = turn
         self._size_max = options.message_size_max
         self._cluster = f"{names.CLUSTER}\x01{options.cluster}{VALUE_END}".encode()
-        self._store = store
-        self._mappings = mappings
+        self._store = slow_sends.writer.store
+        self._queues = slow_sends.writer.queues
         self._slow_sends = slow_sends
         self._stats = stats
         self._id_prefix = store_host.hex().upper()
-        self.sinks: SinkProgress | None = None
+        self._sinks = sinks
 
-    def stage(self, fields: SendFields, body: Piece, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
+    def stage(self, fields: SendFields, body: Piece, born_host: bytes) -> SendAnswer | Refusal:
         """Stage the messages of a batch, or return why it is refused."""
-        queue_id = self._slow_sends.prepare_batch(fields, now_ms)
+        queue_id = self._slow_sends.prepare_batch(fields)
         if isinstance(queue_id, Refusal):
             return queue_id
-        queue, _ = self._slow_sends.locate(fields.topic, queue_id)
-        inner = validate_inner_batch(fields, body, is_batched=queue.is_batched)
+        target = self._slow_sends.find_target(fields.topic, queue_id)
+        if isinstance(target, Refusal):
+            return target
+        inner = validate_inner_batch(fields, body, accepts_batches=target.index.accepts_batches)
         if isinstance(inner, Refusal):
             return inner
         if inner is not None:
-            return self._stage_inner(fields, inner, body, born_host, queue_id, now_ms)
-        return self._stage_split(fields, body, born_host, queue_id, now_ms)
+            return self._stage_inner(fields, inner, body, born_host, queue_id, target)
+        return self._stage_split(fields, body, born_host, queue_id, target)
 
     def _stage_inner(
-        self, fields: SendFields, inner: InnerBatch, body: Piece, born_host: bytes, queue_id: int, now_ms: int
+        self, fields: SendFields, inner: InnerBatch, body: Piece, born_host: bytes, queue_id: int, target: AppendTarget
     ) -> SendAnswer | Refusal:
         """Stage a batch as one record."""
         size = len(body)
@@ -86,28 +86,27 @@ class BatchSends:
         stamp = self._find_stamp(fields, queue_id, inner.count)
         if isinstance(stamp, Refusal):
             return stamp
-        queue, delta = self._slow_sends.locate(fields.topic, queue_id)
         unique_key, properties = inner.unique_key, inner.properties
         if not unique_key:
-            unique_key = self._slow_sends.next_id(now_ms)
+            unique_key = self._slow_sends.next_id()
             properties = f"{properties}{names.UNIQUE_KEY}\x01{unique_key}{VALUE_END}"
         position, offset = self._store.stage(
-            queue, body, properties.encode() + self._cluster, fields.flag, inner.sys_flag, fields.born_timestamp,
-            born_host, tags_code(properties), now_ms, fields.reconsume_times,
+            target.index, body, properties.encode() + self._cluster, fields.flag, inner.sys_flag, fields.born_timestamp,
+            born_host, tags_code(properties), self._turn.now_ms, fields.reconsume_times,
         )  # fmt: skip
-        if stamp is not None and self.sinks is not None:
-            self.sinks.note_staged(fields.topic, queue_id, stamp, position, now_ms)
+        if stamp is not None:
+            self._sinks.note_staged(fields.topic, queue_id, stamp, position)
         self._stats.count_puts(fields.topic, inner.count, size)
         return SendAnswer(
             msg_id=f"{self._id_prefix}{position:016X}",
             queue_id=queue_id,
-            queue_offset=offset + delta,
+            queue_offset=target.to_logical(PhysicalOffset(offset)),
             transaction_id=unique_key,
             batch_uniq_id=unique_key,
         )
 
     def _stage_split(
-        self, fields: SendFields, body: Piece, born_host: bytes, queue_id: int, now_ms: int
+        self, fields: SendFields, body: Piece, born_host: bytes, queue_id: int, target: AppendTarget
     ) -> SendAnswer | Refusal:
         """Stage the messages of a batch as contiguous records."""
         try:
@@ -116,7 +115,7 @@ class BatchSends:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
         if not items:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        queue, delta = self._slow_sends.locate(fields.topic, queue_id)
+        queue = target.index
         space = self._store.log_file_size - queue.header_size - _RECORD_ENDS_MAX
         for _, item_body, item_properties in items:
             body_size, properties_size = len(item_body), len(item_properties)
@@ -138,25 +137,25 @@ class BatchSends:
                 queue, item_body, item_properties, flag, fields.sys_flag, fields.born_timestamp, born_host,
                 tags_code(text) if TAGS in text else 0, fields.reconsume_times, 0,
             ))  # fmt: skip
-        staged = self._store.stage_run(drafts, now_ms)
-        if stamp is not None and self.sinks is not None:
-            self.sinks.note_staged(fields.topic, queue_id, stamp, staged[-1][0], now_ms)
+        staged = self._store.stage_run(drafts, self._turn.now_ms)
+        if stamp is not None:
+            self._sinks.note_staged(fields.topic, queue_id, stamp, staged[-1][0])
         self._stats.count_puts(fields.topic, len(items), sum([len(item_body) for _, item_body, _ in items]))
         return SendAnswer(
             msg_id=",".join([f"{self._id_prefix}{position:016X}" for position, _ in staged]),
             queue_id=queue_id,
-            queue_offset=staged[0][1] + delta,
+            queue_offset=target.to_logical(PhysicalOffset(staged[0][1])),
         )
 
     def _find_stamp(self, fields: SendFields, queue: int, count: int) -> SinkStamp | Refusal | None:
         """Return the sink stamp of a batch, None if it has none, or why its rows cannot be stored exactly once."""
-        if SINK not in fields.properties or self.sinks is None:
+        if SINK not in fields.properties:
             return None
         stamp = find_stamp(fields.properties)
-        if stamp is None or stamp.count != count or not self._mappings.is_static(fields.topic):
+        if stamp is None or stamp.count != count or not self._queues.is_shared(fields.topic):
             reason = f"rows cannot be counted in {fields.topic}: the topic is not static, or the stamp does not match"
             return Refusal(ResponseCode.SINK_REFUSED, reason)
-        return self.sinks.validate(fields.topic, queue, stamp) or stamp
+        return self._sinks.validate(fields.topic, queue, stamp) or stamp
 
 
 def find_tags(properties: str) -> tuple[str, int]:

@@ -19,20 +19,23 @@ is refused with SYSTEM_BUSY and comes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.broker.flow.request import Refusal
+from holdfast.broker.flow.component import SAVE_TIMER
+from holdfast.broker.flow.request import Refusal, Timers
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.tables.config_store import load_config, write_config
-from holdfast.machine.effects import Effect, WriteFile
+from holdfast.broker.tables.config_file import config_file
+from holdfast.machine.component import Component
+from holdfast.machine.kept_file import KeptFile
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueIndex
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, ENTRY, QueueIndex
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.requests.sink import SinkStamp, SinkState, find_state, to_state
 
@@ -54,23 +57,35 @@ class SinkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, list[SinkState]] = {}
 
 
-class SinkProgress:
+class SinkProgress(Component):
     """Remembers the written rows, and validates new ones.
 
-    Attributes:
+    Args:
+        disk: The disk with the file.
+        store: The store with the records.
+        mappings: The mappings of this broker.
         is_acknowledged: Returns whether a record at this position would already be acknowledged.
+        turn: The turn of the broker.
     """
 
-    def __init__(self, disk: Disk, store: MessageStore, mappings: Mappings) -> None:
-        self._disk = disk
+    def __init__(
+        self,
+        disk: Disk,
+        store: MessageStore,
+        mappings: Mappings,
+        is_acknowledged: Callable[[int], bool],
+        turn: Turn,
+    ) -> None:
+        self._turn = turn
         self._store = store
         self._mappings = mappings
-        self.is_acknowledged: Callable[[int], bool] = lambda position: position < store.confirmed
+        self._is_acknowledged = is_acknowledged
         self._table: dict[tuple[str, int], dict[Writer, SinkState]] = {}
         self._undo: dict[tuple[str, int, Writer], SinkState | None] = {}
-        self._saved_position = -1
-        self._unsaved: tuple[int, list[WriteFile]] | None = None
-        self._is_dirty = False
+        self._saved_position: int | None = None
+        self._file = config_file(
+            turn, disk, NAME, SinkSnapshot, self._take_snapshot, log_end=lambda: int(self._store.written)
+        )
         self._load()
 
     # Sends.
@@ -83,7 +98,7 @@ class SinkProgress:
         if known.batch > stamp.batch:
             text = f"batch {stamp.batch} of query {stamp.query} is over: batch {known.batch} has begun"
             return Refusal(ResponseCode.SINK_REFUSED, text)
-        if not self.is_acknowledged(known.position - 1):
+        if not self._is_acknowledged(known.position - 1):
             # The writer would rely on this progress, but the write may still fail, or be lost before a replica has it.
             return Refusal(ResponseCode.SYSTEM_BUSY, "the rows of an earlier attempt are not durable yet; try again")
         if known.is_over or (known.count, known.checksum) != (stamp.first, stamp.checksum_before):
@@ -105,14 +120,14 @@ class SinkProgress:
             return Refusal(ResponseCode.SINK_OUT_OF_SEQUENCE, msgspec.json.encode(state).decode())
         return None
 
-    def note_staged(self, topic: str, queue: int, stamp: SinkStamp, position: int, now_ms: int) -> None:
+    def note_staged(self, topic: str, queue: int, stamp: SinkStamp, position: int) -> None:
         """Note rows that were staged, the last of them at *position*."""
-        state = msgspec.structs.replace(to_state(stamp, queue), position=position + 1, changed_ms=now_ms)
+        state = msgspec.structs.replace(to_state(stamp, queue), position=position + 1, changed_ms=self._turn.now_ms)
         writer = (stamp.query, stamp.partition)
         self._undo = {key: previous for key, previous in self._undo.items() if not self._is_written(key)}
         self._undo.setdefault((topic, queue, writer), self._table.get((topic, queue), {}).get(writer))
         self._put(topic, state)
-        self._is_dirty = True
+        self._file.mark_changed()
 
     def roll_back(self) -> None:
         """Roll back the progress of rows that were staged and then discarded."""
@@ -153,40 +168,44 @@ class SinkProgress:
             known = self._table.get((topic, state.queue), {}).get((state.query, state.partition))
             if known is None or (known.batch, known.count) < (state.batch, state.count):
                 self._put(topic, msgspec.structs.replace(state, position=0))
-                self._is_dirty = True
+                self._file.mark_changed()
 
     def led(self, topic: str) -> list[int]:
         """Return the queues of *topic* that are led here."""
-        return self._mappings.led_queues(topic)
+        return list(self._mappings.led_queues(topic))
 
     def forget(self, topic: str, queues: Iterable[int]) -> None:
         """Drop the progress of queues that other brokers lead now."""
         for queue in queues:
             if self._table.pop((topic, queue), None) is not None:
-                self._is_dirty = True
+                self._file.mark_changed()
 
     # Persistence.
 
-    def offer_save(self, effects: list[Effect]) -> None:
-        """Make a snapshot if the progress changed or the log has grown; save it once everything in it is confirmed."""
-        position = self._store.written
-        has_log_grown = bool(self._mappings.topics()) and (
-            self._saved_position < 0 or position - self._saved_position > _LOG_GROWTH_MIN
-        )
-        if (self._is_dirty or has_log_grown) and self._unsaved is None:
-            topics: dict[str, list[SinkState]] = {}
-            for (topic, _), writers in self._table.items():
-                topics.setdefault(topic, []).extend(writers.values())
-            self._unsaved = (position, write_config(self._disk, NAME, SinkSnapshot(position=position, topics=topics)))
-            self._is_dirty = False
-        if self._unsaved is not None and self._unsaved[0] <= self._store.confirmed:
-            self._saved_position, writes = self._unsaved
-            effects += writes
-            self._unsaved = None
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {SAVE_TIMER: self._watch_growth}
+
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the files of this component."""
+        return (self._file,)
+
+    def _watch_growth(self) -> None:
+        """Request a snapshot if the log has grown: a start reads the records after the last one."""
+        saved = self._saved_position
+        if self._mappings.topics() and (saved is None or self._store.written - saved > _LOG_GROWTH_MIN):
+            self._file.mark_changed()
+
+    def _take_snapshot(self) -> SinkSnapshot:
+        topics: dict[str, list[SinkState]] = {}
+        for (topic, _), writers in self._table.items():
+            topics.setdefault(topic, []).extend(writers.values())
+        self._saved_position = position = int(self._store.written)
+        return SinkSnapshot(position=position, topics=topics)
 
     def _load(self) -> None:
         """Read the snapshot and the records after it. Blocks on the disk, so call it only while the broker starts."""
-        snapshot = load_config(self._disk, NAME, SinkSnapshot)
+        snapshot = self._file.load()
         if snapshot is not None:
             self._saved_position = snapshot.position
             for topic, states in snapshot.topics.items():
@@ -194,7 +213,8 @@ class SinkProgress:
                     if state.position <= self._store.written:
                         self._put(topic, state)
         # A log that was truncated below the snapshot reuses the same positions, so read all of it.
-        start = self._saved_position if self._saved_position <= self._store.written else 0
+        saved = self._saved_position
+        start = saved if saved is not None and saved <= self._store.written else 0
         for topic in self._mappings.topics():
             for queue in self._mappings.led_queues(topic):
                 log = self._mappings.placement(topic, queue).queue_index
@@ -202,7 +222,7 @@ class SinkProgress:
                     self._load_queue(topic, queue, log, start)
 
     def _load_queue(self, topic: str, queue: int, log: QueueIndex, start: int) -> None:
-        for position in _positions(log, _first_at_or_after(log, start)):
+        for position in _positions(log, log.find_from(start)):
             try:
                 record = self._store.read_record(position)
             except CorruptRecord:
@@ -210,7 +230,7 @@ class SinkProgress:
             state = None if record is None else find_state(record.properties, queue)
             if state is not None:
                 self._put(topic, msgspec.structs.replace(state, position=position + 1))
-                self._is_dirty = True
+                self._file.mark_changed()
 
 
 def _positions(log: QueueIndex, offset: int) -> Iterator[int]:
@@ -221,15 +241,3 @@ def _positions(log: QueueIndex, offset: int) -> Iterator[int]:
             if size != BLANK_ENTRY_SIZE:
                 yield position
         offset = offset + len(raw) // ENTRY.size if spans is None else spans[-1][1]
-
-
-def _first_at_or_after(log: QueueIndex, start: int) -> int:
-    """Return the offset of the first entry whose record has position *start* or later."""
-    low, high = log.offset_min, log.offset_max
-    while low < high:
-        middle = (low + high) // 2
-        if log.get_entry(middle)[0] < start:
-            low = middle + 1
-        else:
-            high = middle
-    return low

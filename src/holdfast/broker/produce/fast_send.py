@@ -15,39 +15,43 @@ Nothing here writes to disk: the core writes once, after the whole turn has been
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.broker.flow.request import Refusal
-from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.messages.inner_batches import InnerBatch, claims_inner_batch, validate_inner_batch
+from holdfast.broker.messages.send_gate import SendGate
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.produce.batch_send import BatchSends, find_tags, tags_code
 from holdfast.broker.produce.slow_send import SlowSends
+from holdfast.broker.relay.auto_create_guard import AutoCreateGuard
+from holdfast.broker.relay.relay import Relay
 from holdfast.broker.tables.stats import BrokerStats
-from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.effects import Piece
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, RecordRefused
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
 from holdfast.store.log.commit_log import RecordDraft
-from holdfast.store.message_store import MessageStore, QueueIndex
+from holdfast.store.message_store import QueueIndex
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import ONE_WAY, RESPONSE, Command, encode_command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.frames.frame import JSON
+from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, VALUE_END
 from holdfast.wire.records.record import INNER_BATCH, TRANSACTION_MASK
 from holdfast.wire.requests.send import (
     PREFIXES,
     SendAnswer,
-    SendFields,
     SendHeader,
     answer_template,
     inner_answer_template,
 )
 from holdfast.wire.requests.sink import SINK
+from holdfast.wire.requests.table import Relaying
 
 _MULTI_TAG: Final = 0x2
 _RECORD_REST_MAX: Final = 1024  # maximum size of a record without body and properties
@@ -67,13 +71,13 @@ class _Target(msgspec.Struct, frozen=True):
     """A topic that plain messages may be written to.
 
     Attributes:
-        queues: Physical queues by the number that senders use. For a static topic, only logical queues open here.
-        deltas: For a static topic, the number to add to the physical offsets of each queue; else None.
+        queues: Physical queues by the number that senders use; only of queues that are open here.
+        deltas: The number to add to the physical offsets of each queue; None if all of them are 0.
         sys_flag: Bits that the topic adds to each message.
     """
 
-    queues: dict[int, QueueIndex]
-    deltas: dict[int, int] | None
+    queues: Mapping[LogicalQueueId, QueueIndex]
+    deltas: Mapping[LogicalQueueId, int] | None
     sys_flag: int
 
 
@@ -84,36 +88,37 @@ class FastSends:
     """Stages the messages of runs.
 
     Attributes:
-        is_away: Returns whether a logical queue accepts no sends here now.
-        is_create_unsafe: Returns whether a send must not create its topic here now.
         away_indexes: Indexes in the run of sends for other brokers. The relaying component removes them. None if there
             is no such component: then these sends are refused.
-        batches: Stores batches that need all checks.
     """
 
     def __init__(
         self,
         options: BrokerOptions,
-        store: MessageStore,
-        topics: TopicTable,
-        mappings: Mappings,
+        gate: SendGate,
         slow_sends: SlowSends,
+        batches: BatchSends,
         stats: BrokerStats,
-        *,
-        store_host: bytes,
+        relay: Relay,
+        guard: AutoCreateGuard,
+        turn: Turn,
     ) -> None:
+        self._turn = turn
         self._options = options
-        self._store = store
-        self._topics = topics
-        self._mappings = mappings
-        self.is_away: Callable[[str, int], bool] = lambda topic, queue: mappings.placement(topic, queue).state != "open"
-        self.is_create_unsafe: Callable[[SendFields, int], bool] = lambda _fields, _now_ms: False
-        self.away_indexes: list[int] | None = None
+        self._gate = gate
+        self._store = store = slow_sends.writer.store
+        self._topics = slow_sends.topics
+        self._queues = slow_sends.writer.queues
+        self._mappings = self._queues.mappings
+        self._relay = relay
+        self._guard = guard
+        self.away_indexes: list[int] | None = []
         self._slow_sends = slow_sends
         self._stats = stats
+        store_host = pack_host(options.address)
         self._template = answer_template(store_host)
         self._inner_template = inner_answer_template(store_host)
-        self.batches = BatchSends(options, store, mappings, slow_sends, stats, store_host=store_host)
+        self._batches = batches
         # In a store of small files the log refuses larger messages: the slow path returns that refusal.
         space = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
         self._body_size_max = min(options.message_size_max, space)
@@ -128,14 +133,13 @@ class FastSends:
         headers: Sequence[SendHeader],
         bodies: Sequence[Piece],
         born_hosts: Sequence[bytes],
-        now_ms: int,
         serializer: int = JSON,
     ) -> list[Piece]:
         """Stage the messages of one run and return their answers in order; empty for a one-way send."""
         answers: list[Piece] = []
         plain: list[SendHeader] = []  # the plain messages to stage next, and below their records
         drafts: list[RecordDraft] = []
-        refusal = self._slow_sends.find_refusal(now_ms)
+        refusal = self._gate.find_refusal()
         is_hot = refusal is None and serializer == JSON
         body_size_max, cluster = self._body_size_max, self._cluster
         topic, target, find_queue = "", _NO_TARGET, _NO_TARGET.queues.get
@@ -144,7 +148,7 @@ class FastSends:
             fields = header.fields
             if fields.topic != topic:
                 if plain:
-                    self._stage_plain(topic, target, plain, drafts, now_ms, answers)
+                    self._stage_plain(topic, target, plain, drafts, answers)
                     plain, drafts = [], []
                 topic = fields.topic
                 target = self._find_target(topic) if is_hot else _NO_TARGET
@@ -163,14 +167,14 @@ class FastSends:
                 or len(body) > body_size_max
             ):
                 if plain:  # Messages are stored in the order in which they came.
-                    self._stage_plain(topic, target, plain, drafts, now_ms, answers)
+                    self._stage_plain(topic, target, plain, drafts, answers)
                     plain, drafts = [], []
                 answer = None
-                if queue is not None and queue.is_batched:
-                    answer = self._stage_inner(header, body, born_host, queue, target, now_ms)
+                if queue is not None and queue.accepts_batches:
+                    answer = self._stage_inner(header, body, born_host, queue, target)
                 if answer is None:
                     index = len(answers)
-                    answer = self._handle_slow(header, body, born_host, now_ms, serializer, refusal, index)
+                    answer = self._handle_slow(header, body, born_host, serializer, refusal, index, queue)
                 answers.append(answer)
                 continue
             stored_properties = properties.encode()
@@ -183,7 +187,7 @@ class FastSends:
                 fields.born_timestamp, born_host, code, fields.reconsume_times, 0,
             ))  # fmt: skip
         if plain:
-            self._stage_plain(topic, target, plain, drafts, now_ms, answers)
+            self._stage_plain(topic, target, plain, drafts, answers)
         return answers
 
     def _stage_plain(
@@ -192,16 +196,15 @@ class FastSends:
         target: _Target,
         headers: list[SendHeader],
         drafts: list[RecordDraft],
-        now_ms: int,
         answers: list[Piece],
     ) -> None:
         """Stage consecutive plain messages of one topic, and answer them from the template."""
         template = self._template
         if target.deltas is not None:
-            self._stage_logical(target.deltas, headers, drafts, now_ms, answers)
+            self._stage_logical(target.deltas, headers, drafts, answers)
             self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
             return
-        staged = self._store.stage_run(drafts, now_ms)
+        staged = self._store.stage_run(drafts, self._turn.now_ms)
         answers += [
             b""
             if header.flag & ONE_WAY
@@ -212,15 +215,14 @@ class FastSends:
 
     def _stage_logical(
         self,
-        deltas: dict[int, int],
+        deltas: Mapping[LogicalQueueId, int],
         headers: list[SendHeader],
         drafts: list[RecordDraft],
-        now_ms: int,
         answers: list[Piece],
     ) -> None:
         """Stage consecutive plain messages for logical queues, and answer them from the template."""
         template = self._template
-        for header, (position, offset) in zip(headers, self._store.stage_run(drafts, now_ms), strict=True):
+        for header, (position, offset) in zip(headers, self._store.stage_run(drafts, self._turn.now_ms), strict=True):
             if header.flag & ONE_WAY:
                 answers.append(b"")
             else:
@@ -229,14 +231,14 @@ class FastSends:
                 answers.append(PREFIXES[len(answer)] + answer)
 
     def _stage_inner(
-        self, header: SendHeader, body: Piece, born_host: bytes, queue: QueueIndex, target: _Target, now_ms: int
+        self, header: SendHeader, body: Piece, born_host: bytes, queue: QueueIndex, target: _Target
     ) -> Piece | None:
         """Stage a batch as one record, and answer it from the template; return None if it needs the slow path."""
         fields = header.fields
         size = len(body)
         if size > self._body_size_max or len(fields.properties) > _PROPERTIES_HOT_MAX or SINK in fields.properties:
             return None
-        inner = validate_inner_batch(fields, body, is_batched=True)
+        inner = validate_inner_batch(fields, body, accepts_batches=True)
         if not isinstance(inner, InnerBatch) or not _ID.fullmatch(inner.unique_key):
             return None
         properties = inner.properties
@@ -244,7 +246,7 @@ class FastSends:
             queue, body, properties.encode() + self._cluster, fields.flag, inner.sys_flag | target.sys_flag,
             fields.born_timestamp, born_host, tags_code(properties), fields.reconsume_times, 0,
         )  # fmt: skip
-        ((position, offset),) = self._store.stage_run((draft,), now_ms)
+        ((position, offset),) = self._store.stage_run((draft,), self._turn.now_ms)
         self._stats.count_puts(fields.topic, inner.count, size)
         if header.flag & ONE_WAY:
             return b""
@@ -271,49 +273,44 @@ class FastSends:
     def _to_target(self, config: TopicConfig) -> _Target:
         topic = config.name
         sys_flag = _MULTI_TAG if config.filter_type == "MULTI_TAG" else 0
-        if not self._mappings.is_static(topic):
-            count = max(config.read_queues, config.write_queues)
-            return _Target({number: self._store.queue(topic, number) for number in range(count)}, None, sys_flag)
-        placements = {number: self._mappings.placement(topic, number) for number in self._mappings.led_queues(topic)}
-        queues = {
-            number: placement.queue_index
-            for number, placement in placements.items()
-            if placement.queue_index is not None and not self.is_away(topic, number)
+        targets = {
+            number: target
+            for number, target in self._queues.targets(topic).items()
+            if not self._relay.is_away((topic, number), Relaying.SEND)
         }
-        return _Target(queues, {number: placements[number].delta for number in queues}, sys_flag)
+        deltas = {number: target.delta for number, target in targets.items()}
+        return _Target(
+            {number: target.index for number, target in targets.items()},
+            deltas if any(deltas.values()) else None,
+            sys_flag,
+        )
 
     def _handle_slow(
         self,
         header: SendHeader,
         body: Piece,
         born_host: bytes,
-        now_ms: int,
         serializer: int,
         refusal: Refusal | None,
         run_index: int,
+        queue: QueueIndex | None,
     ) -> bytes:
-        """Store a message that is not plain, or refuse it; return its answer."""
+        """Store a message that is not plain, or refuse it; return its answer. *queue* is its queue if open here."""
         result: SendAnswer | Refusal
         try:
-            if self._mappings.is_static(header.fields.topic):
-                leader_refusal = self._slow_sends.find_leader_refusal(header.fields, self.is_away)
-                if (
-                    leader_refusal is not None
-                    and leader_refusal.code == ResponseCode.NOT_LEADER_FOR_QUEUE
-                    and self.away_indexes is not None
-                ):
+            if queue is None:
+                away_refusal = self._slow_sends.find_leader_refusal(header.fields)
+                is_away = away_refusal is not None or self._guard.is_create_unsafe(header.fields)
+                if is_away and self.away_indexes is not None:
                     self.away_indexes.append(run_index)
                     return b""
-                refusal = refusal or leader_refusal
-            elif self.away_indexes is not None and self.is_create_unsafe(header.fields, now_ms):
-                self.away_indexes.append(run_index)
-                return b""
+                refusal = refusal or away_refusal
             if refusal is not None:
                 result = refusal
             elif header.fields.batch or claims_inner_batch(header.fields):
-                result = self.batches.stage(header.fields, body, born_host, now_ms)
+                result = self._batches.stage(header.fields, body, born_host)
             else:
-                result = self._slow_sends.stage(header, bytes(body), born_host, now_ms)
+                result = self._slow_sends.stage(header, bytes(body), born_host)
                 if not isinstance(result, Refusal):
                     self._stats.count_puts(header.fields.topic, 1, len(body))
         except RecordRefused as error:

@@ -8,85 +8,66 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
+from holdfast.broker.flow.awaitables import ClientCall
+from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.writer import Draft, LogWriter
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.client_calls import ClientCalls
+from holdfast.broker.relay.auto_create_guard import AutoCreateGuard
 from holdfast.broker.tables.clients import ClientTable
 from holdfast.broker.tables.stats import BrokerStats
-from holdfast.broker.tables.topics import TopicTable
-from holdfast.model.errors import LocalProtocolError
+from holdfast.machine.component import Component
+from holdfast.machine.turn import Turn
+from holdfast.model.errors import LocalProtocolError, PeerFailed
+from holdfast.model.queue import LogicalQueueId
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.message_id import format_message_id
 from holdfast.wire.records.properties import format_properties, parse_properties
-from holdfast.wire.requests.send import SendAnswer, SendFields, send_header
+from holdfast.wire.requests.send import PushedReplyFields, SendAnswer, SendFields
 
 _RECEIVER: Final = "REPLY_TO_CLIENT"
 _PUSH_TIMEOUT_MS: Final = 3_000
 
 
-class PushReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 326: the fields of the reply, and where and when it was stored."""
-
-    producer_group: str
-    topic: str
-    default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
-    properties: str
-    reconsume_times: int
-    unit_mode: bool
-    born_host: str
-    store_host: str
-    store_timestamp: int
-
-
-class ReplyHandler:
+class ReplyHandler(Component):
     """Stores replies and pushes them to the clients that wait for them."""
 
     def __init__(
         self,
         options: BrokerOptions,
-        topics: TopicTable,
+        guard: AutoCreateGuard,
         clients: ClientTable,
-        client_calls: ClientCalls,
         writer: LogWriter,
         stats: BrokerStats,
+        turn: Turn,
         *,
         store_host: bytes,
     ) -> None:
+        self._turn = turn
         self._options = options
-        self._topics = topics
+        self._guard = guard
         self._clients = clients
-        self._client_calls = client_calls
         self._writer = writer
         self._stats = stats
         self._store_host = store_host
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
-        return {RequestCode.SEND_REPLY_MESSAGE: self.handle_reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.handle_reply}
+        handle = refuse_on_error(self.handle_reply)
+        return {RequestCode.SEND_REPLY_MESSAGE: handle, RequestCode.SEND_REPLY_MESSAGE_V2: handle}
 
-    def handle_reply(self, request: Request) -> Answer:
+    async def handle_reply(self, request: Request) -> Answer:
         """Store a reply and push it to its receiver (324, 325)."""
-        header = send_header(request.command)
-        fields = header.fields
-        config = self._topics.create_for_send(
-            fields.topic, fields.default_topic, fields.default_topic_queue_nums, request.now_ms
-        )
+        fields = request.header_as(SendFields)
+        config = self._guard.create_for_send(fields.topic, fields.default_topic, fields.default_topic_queue_nums)
         if isinstance(config, Refusal):
             return config
         queue_id = fields.queue_id if 0 <= fields.queue_id < config.write_queues else 0
         properties = parse_properties(fields.properties)
-        stored = self._writer.append(self._to_draft(fields, queue_id, properties, request), request.now_ms)
+        stored = self._writer.append(self._to_draft(fields, queue_id, properties, request))
         if isinstance(stored, Refusal):
             return stored
         self._stats.count_puts(fields.topic, 1, len(request.command.body))
@@ -105,15 +86,10 @@ class ReplyHandler:
                 f"push reply message fail, channel of <{receiver or ''}> not found.",
                 fields=answer,
             )
-
-        def reply(pushed: Command | None) -> Answer:
-            if pushed is not None and pushed.code == ResponseCode.SUCCESS:
-                return request.answer(fields=answer)
-            return request.answer(ResponseCode.SYSTEM_ERROR, f"push reply message to {receiver} fail.", fields=answer)
-
         push = self._to_push(fields, queue_id, properties, request)
-        self._client_calls.call(request, client, push, reply, timeout_ms=_PUSH_TIMEOUT_MS)
-        return None
+        if await _is_accepted(client.call(push, _PUSH_TIMEOUT_MS)):
+            return request.answer(fields=answer)
+        return request.answer(ResponseCode.SYSTEM_ERROR, f"push reply message to {receiver} fail.", fields=answer)
 
     def _to_draft(self, fields: SendFields, queue_id: int, properties: dict[str, str], request: Request) -> Draft:
         try:
@@ -122,7 +98,7 @@ class ReplyHandler:
             born_host = pack_host("127.0.0.1:0")
         return Draft(
             topic=fields.topic,
-            queue_id=queue_id,
+            queue_id=LogicalQueueId(queue_id),
             body=request.command.body,
             properties=properties | {"CLUSTER": self._options.cluster},
             born_ms=fields.born_timestamp,
@@ -133,7 +109,7 @@ class ReplyHandler:
         )
 
     def _to_push(self, fields: SendFields, queue_id: int, properties: dict[str, str], request: Request) -> Command:
-        pushed = PushReplyFields(
+        pushed = PushedReplyFields(
             producer_group=fields.producer_group,
             topic=fields.topic,
             default_topic=fields.default_topic,
@@ -142,13 +118,21 @@ class ReplyHandler:
             sys_flag=fields.sys_flag,
             born_timestamp=fields.born_timestamp,
             flag=fields.flag,
-            properties=format_properties(properties | {"PUSH_REPLY_TIME": str(request.now_ms)}),
+            properties=format_properties(properties | {"PUSH_REPLY_TIME": str(self._turn.now_ms)}),
             reconsume_times=fields.reconsume_times,
             unit_mode=fields.unit_mode,
             born_host=request.peer,
             store_host=self._options.address,
-            store_timestamp=request.now_ms,
+            store_timestamp=self._turn.now_ms,
         )
         return Command(
             code=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields=to_fields(pushed), body=request.command.body
         )
+
+
+async def _is_accepted(push: ClientCall) -> bool:
+    try:
+        answer = await push
+    except PeerFailed:
+        return False
+    return answer.code == ResponseCode.SUCCESS

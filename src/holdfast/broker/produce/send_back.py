@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from holdfast.access.door import Door
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.record_lookup import properties_of, read_record, to_draft
 from holdfast.broker.messages.writer import DELAY, Draft, LogWriter
@@ -27,6 +28,8 @@ from holdfast.broker.tables.clients import ClientTable
 from holdfast.broker.tables.groups import GroupTable
 from holdfast.broker.tables.stats import SEND_BACK_NUMS, BrokerStats
 from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.component import Component
+from holdfast.model.access.resource import Action
 from holdfast.model.errors import PeerFailed
 from holdfast.model.group import GroupConfig
 from holdfast.model.property_names import RETRY_TOPIC
@@ -41,10 +44,10 @@ from holdfast.model.topic import (
     retry_topic,
 )
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.records.inner_batch import is_inner_batch
 from holdfast.wire.records.record import TRANSACTION_MASK, StoredRecord
 from holdfast.wire.requests.offsets import SendBackFields
+from holdfast.wire.requests.permissions import for_topic
 
 _MAX_RECONSUME_VERSION: Final = 121  # earlier clients use the field with another meaning
 _FIRST_RETRY_LEVEL: Final = 3
@@ -53,7 +56,7 @@ _INTERNAL_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, 
 _ID_HINT: Final = "specify the originMsgId of the returned message"
 
 
-class SendBackHandler:
+class SendBackHandler(Component):
     """Stores returned messages in retry or dead-letter topics."""
 
     def __init__(
@@ -64,17 +67,19 @@ class SendBackHandler:
         writer: LogWriter,
         stats: BrokerStats,
         record_locator: RecordLocator,
+        door: Door,
         *,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._clients = clients
         self._writer = writer
-        self._mappings = writer.mappings
+        self._queues = writer.queues
         self._record_locator = record_locator
         self._stats = stats
-        self._chance = chance
+        self._door = door
+        self._rng = rng
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
@@ -82,20 +87,24 @@ class SendBackHandler:
 
     async def handle_send_back(self, request: Request) -> Answer:
         """Store a returned message in the retry or dead-letter topic of its group (36)."""
-        fields = from_fields(SendBackFields, request.command.fields)
-        group = self._groups.ensure(fields.group, request.now_ms)
+        fields = request.header_as(SendBackFields)
+        group = self._groups.ensure(fields.group)
         if isinstance(group, Refusal):
             return group
         if group.retry_queue_nums <= 0:
             return request.answer()  # The group uses no retries, so the message is dropped.
-        retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums, request.now_ms)
+        retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums)
         if not retry.permission & Permission.WRITE:
             return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
         returned = await self._find(request, fields)
         if isinstance(returned, Refusal):
             return returned
+        # Its copy is for the group: a message of a topic that the sender may not read must not become readable there.
+        needed = for_topic(returned.record.topic, frozenset({Action.SUB}))
+        if refusal := self._door.find_refusal(request.identity, (needed,), request.command.code):
+            return refusal
         draft = self._to_retry_draft(returned, fields, group, request)
-        stored = self._writer.accept(draft, request.now_ms)
+        stored = self._writer.accept(draft)
         if isinstance(stored, Refusal):
             return stored
         self._stats.count(SEND_BACK_NUMS, f"{draft.properties[RETRY_TOPIC]}@{fields.group}")
@@ -103,18 +112,18 @@ class SendBackHandler:
 
     async def _find(self, request: Request, fields: SendBackFields) -> LocatedRecord | Refusal:
         """Find the message that the client returns, or return why it is not found."""
-        message_id, has_static = fields.origin_msg_id or "", bool(self._mappings.topics())
-        if has_static and message_id:
+        message_id, are_shared = fields.origin_msg_id or "", self._queues.are_shared
+        if are_shared and message_id:
             found = await self._record_locator.find(fields.offset, message_id)
             if found is not None:
                 return found
         record = await read_record(fields.offset)
-        if has_static and not message_id:
+        if are_shared and not message_id:
             return await self._find_by_position(request, fields, record)
         if record is not None and is_inner_batch(record.sys_flag):
             item = self._record_locator.find_in_batch(record, message_id)
             return _not_inside(fields) if item is None else LocatedRecord(item, is_in_batch=True)
-        if record is None or has_static:  # The record has a different id: it is another message.
+        if record is None or are_shared:  # The record has a different id: it is another message.
             return _not_found(fields)
         return LocatedRecord(record)
 
@@ -143,8 +152,11 @@ class SendBackHandler:
         return _not_inside(fields) if is_inner_batch(found[0].record.sys_flag) else found[0]
 
     def _is_served(self, topic: str, group: str) -> bool:
-        """Return whether *group* may have received messages of the normal *topic* here: these are not remembered."""
-        if self._mappings.is_static(topic):
+        """Return whether *group* may have received messages of *topic* that were not remembered.
+
+        Deliveries of a topic that other brokers share are remembered.
+        """
+        if self._queues.is_shared(topic):
             return False
         return not self._clients.has_group(group) or self._clients.subscription(group, topic) is not None
 
@@ -162,11 +174,11 @@ class SendBackHandler:
         if request.command.version >= _MAX_RECONSUME_VERSION and fields.max_reconsume_times is not None:
             times_max = fields.max_reconsume_times
         if record.reconsume_times >= times_max or fields.delay_level < 0:
-            topic, queue_id = self._topics.ensure(dead_letter_topic(fields.group), 1, request.now_ms).name, 0
+            topic, queue_id = self._topics.ensure(dead_letter_topic(fields.group), 1).name, 0
             self._topics.save()  # If the record was cold, the event that would have saved the topic is over.
             properties[DELAY] = "0"
         else:
-            topic, queue_id = retry_topic(fields.group), self._chance.randrange(group.retry_queue_nums)
+            topic, queue_id = retry_topic(fields.group), self._rng.randrange(group.retry_queue_nums)
             properties[DELAY] = str(fields.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
         draft = to_draft(record, properties, topic=topic, queue_id=queue_id)
         draft.reconsume_times += 1

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-import msgspec
-
+from holdfast.broker.tables.journal import Journal
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
 from holdfast.model.topic import FORWARD_TOPIC
@@ -28,7 +28,6 @@ NAMES_MAX: Final = 16_384
 """Maximum number of names of one stream, and of records read after a restart."""
 
 STREAMS_MAX: Final = 4_096
-_NO_HOST: Final = bytes(8)
 
 
 class _Record(AcceptedForward, frozen=True, kw_only=True):
@@ -46,13 +45,17 @@ class _Record(AcceptedForward, frozen=True, kw_only=True):
 class ForwardedNames:
     """Names of stored messages, by stream.
 
-    Attributes:
+    Args:
+        store: The store with the names.
         is_acknowledged: Returns whether a record at this position would already be acknowledged.
+        turn: The turn of the broker.
     """
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, is_acknowledged: Callable[[int], bool], turn: Turn) -> None:
+        self._turn = turn
         self._store = store
-        self.is_acknowledged: Callable[[int], bool] = lambda position: position < store.confirmed
+        self._journal = Journal(store, FORWARD_TOPIC, _Record)
+        self._is_acknowledged = is_acknowledged
         self._streams: dict[tuple[str, str], dict[int, AcceptedForward]] = {}
         for record in self._read():
             self._insert(record, record.settled)
@@ -63,9 +66,9 @@ class ForwardedNames:
     def is_pending(self, name: ForwardName) -> bool:
         """Return whether a known message is not yet durable enough for its sender to forget it."""
         mark = self._streams[name.source, name.stream][name.position]
-        return isinstance(mark, _Record) and not self.is_acknowledged(mark.at)
+        return isinstance(mark, _Record) and not self._is_acknowledged(mark.at)
 
-    def add(self, fields: ForwardFields, at: int, now_ms: int) -> None:
+    def add(self, fields: ForwardFields, at: int) -> None:
         """Record the name of a message staged for position *at*, and write both: a known name cannot be rolled back.
 
         Raises:
@@ -80,9 +83,7 @@ class ForwardedNames:
             settled=fields.settled,
             at=at,
         )
-        queue = self._store.queue(FORWARD_TOPIC, 0)
-        self._store.stage(queue, msgspec.json.encode(record), b"", 0, 0, now_ms, _NO_HOST, 0, now_ms)
-        self._store.write()
+        self._journal.append([record], self._turn.now_ms)
         self._insert(record, fields.settled)
 
     def names_of(self, topic: str, queues: Collection[int]) -> list[AcceptedForward]:
@@ -111,14 +112,10 @@ class ForwardedNames:
 
     def _read(self) -> Iterable[_Record]:
         """Yield the newest records, oldest first. Blocks on the disk, so call it only while the broker starts."""
-        queue = self._store.find_queue(FORWARD_TOPIC, 0)
-        if queue is None:
-            return
-        for offset in range(max(queue.offset_min, queue.offset_max - NAMES_MAX), queue.offset_max):
+        for offset in self._journal.find_newest(NAMES_MAX):
             try:
-                found = self._store.read_record(queue.get_entry(offset)[0])
-                record = None if found is None else msgspec.json.decode(found.body, type=_Record)
-            except (CorruptRecord, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                record = self._journal.read(offset)
+            except CorruptRecord:
                 continue  # Its message may then be stored twice, which is better than not at all.
             if record is not None and self._is_message_stored(record):
                 yield record

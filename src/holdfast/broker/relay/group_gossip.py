@@ -19,25 +19,22 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from holdfast.broker.flow.awaitables import PeerCall
-from holdfast.broker.flow.peer_calls import PeerCalls
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.flow.turn import Turn
+from holdfast.broker.flow.component import MasterComponent
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Timers
+from holdfast.broker.flow.rpc import Rpc
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.clients import ClientTable
+from holdfast.broker.tables.clients import GROUPS_TIMER, ClientTable
 from holdfast.broker.tables.groups import GroupTable
-from holdfast.machine.effects import Effect, SetTimer
+from holdfast.broker.tables.remote_members import RemoteMembers, Report
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import PeerFailed
-from holdfast.model.group import Subscription
 from holdfast.model.scope import covers
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import ONE_WAY, Command
-from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.heartbeat import ConsumerGroupFields, ConsumerList
 from holdfast.wire.requests.moves import GroupMemberList, decode_body, encode_body
 
@@ -47,14 +44,7 @@ LIFE_MS: Final = 30_000
 BROKERS_MAX: Final = 1_024
 
 
-class _Report(msgspec.Struct, frozen=True):
-    """Another broker's list of members."""
-
-    members: GroupMemberList
-    received_ms: int
-
-
-class GroupMembers:
+class GroupMembers(MasterComponent):
     """Group members at this broker and, from their reports, at other brokers."""
 
     def __init__(
@@ -64,7 +54,8 @@ class GroupMembers:
         groups: GroupTable,
         mappings: Mappings,
         view: ClusterView,
-        calls: PeerCalls,
+        rpc: Rpc,
+        remote: RemoteMembers,
         turn: Turn,
     ) -> None:
         self._name = options.name
@@ -72,15 +63,13 @@ class GroupMembers:
         self._groups = groups
         self._mappings = mappings
         self._view = view
-        self._calls = calls
+        self._rpc = rpc
         self._turn = turn
         self._boot_ms = turn.now_ms
         self._version = 0
         self._acknowledged: dict[str, int] = {}  # broker to the version that it has acknowledged
         self._reporting: set[str] = set()
-        self._reports: dict[str, _Report] = {}
-        clients.on_change = self._on_group_changed
-        clients.remote_subscription = self.subscription
+        self._reports = remote.reports
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
@@ -91,20 +80,14 @@ class GroupMembers:
 
     # Queries.
 
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer, GROUPS_TIMER: self._report_changes}
+
     def all_members(self, group: str) -> list[str]:
         """Return the client ids of a group, wherever they are connected, each once."""
         remote = [client for report in self._reports.values() for client in report.members.groups.get(group, ())]
         return list(dict.fromkeys([*self._clients.members(group), *remote]))
-
-    def subscription(self, group: str, topic: str) -> Subscription | None:
-        """Return the newest subscription of *group* to *topic* that another broker reported."""
-        found = [
-            subscription
-            for report in self._reports.values()
-            for subscription in report.members.subscriptions.get(group, ())
-            if subscription.topic == topic
-        ]
-        return max(found, key=lambda subscription: subscription.sub_version, default=None)
 
     def find_producer_broker(self, group: str) -> str | None:
         """Return another broker to which producers of *group* are connected, or None if no broker reported any."""
@@ -112,7 +95,7 @@ class GroupMembers:
 
     def list_members(self, request: Request) -> Answer:
         """Return the members of a group (38). An empty group is an error: the consumer then keeps its queues."""
-        group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
+        group = request.header_as(ConsumerGroupFields).consumer_group
         members = self.all_members(group)
         if not members:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
@@ -131,42 +114,41 @@ class GroupMembers:
         is_rejected = members.broker == self._name or (known is None and len(self._reports) >= BROKERS_MAX)
         if not is_late and not is_rejected:
             for group in members.groups:
-                self._groups.ensure(group, request.now_ms)
+                self._groups.ensure(group)
             touched = set(members.groups) | set(() if known is None else known.members.groups)
             before = {group: set(self.all_members(group)) for group in sorted(touched)}
-            self._reports[members.broker] = _Report(members, request.now_ms)
-            self._notify(before, request.effects)
+            self._reports[members.broker] = Report(members, self._turn.now_ms)
+            self._notify(before)
         return request.answer()
 
-    def _notify(self, before: dict[str, set[str]], effects: list[Effect]) -> None:
+    def _notify(self, before: dict[str, set[str]]) -> None:
         """Notify the members connected here of each group whose union changed."""
         for group, members in before.items():
             if set(self.all_members(group)) != members:
-                self._clients.notify(group, effects)
+                self._clients.notify(group)
 
-    def _drop_silent(self, now_ms: int, effects: list[Effect]) -> None:
-        silent = [name for name, report in self._reports.items() if report.received_ms + LIFE_MS <= now_ms]
+    def _drop_silent(self) -> None:
+        silent = [name for name, report in self._reports.items() if report.received_ms + LIFE_MS <= self._turn.now_ms]
         for name in silent:
             before = {group: set(self.all_members(group)) for group in self._reports[name].members.groups}
             del self._reports[name]
-            self._notify(before, effects)
+            self._notify(before)
 
     # Reports to other brokers.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self) -> None:
         """Start the timer that repeats the report."""
-        effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+        self._turn.set_timer(TIMER, self._turn.now_ms + ROUND_MS)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+    def on_timer(self) -> None:
         """Repeat the report to every broker, as one may be new or have restarted; drop the lists of silent brokers."""
-        assert name == TIMER
-        self._drop_silent(now_ms, effects)
+        self._drop_silent()
         if self._mappings.topics():
             self._acknowledged.clear()
-            self._turn.procedures.append(self._refresh_and_report())
-        effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+            self._turn.spawn(self._refresh_and_report())
+        self._turn.set_timer(TIMER, self._turn.now_ms + ROUND_MS)
 
-    def stop(self, effects: list[Effect]) -> None:
+    def stop(self) -> None:
         """Say good-bye: report that no member is connected here any more."""
         self._version += 1
         if self._mappings.topics():
@@ -175,11 +157,12 @@ class GroupMembers:
                 address = self._view.address(broker)
                 if address is not None:
                     command = Command(code=RequestCode.SHARE_MEMBERS, flag=ONE_WAY, body=encode_body(empty))
-                    self._calls.send_one_way(address, command, effects)
+                    self._rpc.send_one_way(address, command)
 
-    def _on_group_changed(self, group: str) -> None:
-        """Report that members joined or left a group here."""
-        if self._mappings.topics() and (self._is_shared(group) or self._version):
+    def _report_changes(self) -> None:
+        """Report that members joined or left groups here."""
+        changed = self._clients.drain_changed_groups()
+        if self._mappings.topics() and (self._version or any(map(self._is_shared, changed))):
             self._version += 1
             self._report_all()
 
@@ -191,7 +174,7 @@ class GroupMembers:
         for broker in self._view.brokers():
             if broker not in self._reporting:
                 self._reporting.add(broker)
-                self._turn.procedures.append(self.report_to(broker))
+                self._turn.spawn(self.report_to(broker))
 
     async def report_to(self, broker: str) -> None:
         """Report to one broker until it has the newest version. A broker that fails gets the next round's report."""

@@ -14,23 +14,23 @@ import msgspec
 
 from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.relay.relay import Relay
 from holdfast.broker.tables.locks import QueueLocks
+from holdfast.machine.component import Component
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.offsets import LockAnswer, LockBody
+from holdfast.wire.requests.table import Relaying
 
 
-class LockRequests:
+class LockRequests(Component):
     """Handles requests of consumers that lock or unlock queues, on whichever brokers these are."""
 
-    def __init__(self, locks: QueueLocks, mappings: Mappings, relay: Relay) -> None:
+    def __init__(self, locks: QueueLocks, relay: Relay) -> None:
         self._locks = locks
-        self._mappings = mappings
         self._relay = relay
 
     def handlers(self) -> Handlers:
@@ -39,11 +39,9 @@ class LockRequests:
 
     def lock(self, request: Request) -> Answer | Procedure[Answer]:
         """Lock queues (41), and return those that the client now holds."""
-        if not self._mappings.topics():
-            return self._locks.lock_batch(request)
         body = java_json.decode(request.command.body, LockBody)
         local, away = self._partition(body.mq_set)
-        locked = self._locks.lock(body.consumer_group, body.client_id, local, request.now_ms)
+        locked = self._locks.lock(body.consumer_group, body.client_id, local)
         if not away:
             return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=locked)))
         return self._lock_away(request, body, locked, away)
@@ -64,8 +62,6 @@ class LockRequests:
 
     def unlock(self, request: Request) -> Answer | Procedure[Answer]:
         """Unlock queues (42)."""
-        if not self._mappings.topics():
-            return self._locks.unlock_batch(request)
         body = java_json.decode(request.command.body, LockBody)
         local, away = self._partition(body.mq_set)
         self._locks.unlock(body.consumer_group, body.client_id, local)
@@ -81,7 +77,7 @@ class LockRequests:
         local: list[MessageQueue] = []
         away: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
-            if not self._mappings.is_static(queue.topic) or not self._relay.is_away(queue.topic, queue.queue_id):
+            if not self._relay.is_away((queue.topic, queue.queue_id), Relaying.LOCK):
                 local.append(queue)
                 continue
             leader = self._relay.find_leader_name((queue.topic, queue.queue_id)) or f"unknown {queue.queue_id}"
@@ -93,4 +89,4 @@ class LockRequests:
             code=request.command.code, body=java_json.encode(msgspec.structs.replace(body, mq_set=queues))
         )
         queue_key = (queues[0].topic, queues[0].queue_id)
-        return await self._relay.relay_to_leader(command, queue_key, request.channel, request.peer)
+        return await self._relay.relay_to_leader(command, queue_key, request.channel, request.sender)

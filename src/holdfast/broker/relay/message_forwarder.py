@@ -10,20 +10,24 @@ forced move may lose the names, and then the message may be stored twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.messages.send_gate import SendGate
 from holdfast.broker.messages.writer import Draft, LogWriter
 from holdfast.broker.relay.forward_dedup import ForwardedNames
 from holdfast.broker.relay.relay import Relay
+from holdfast.machine.component import Component
 from holdfast.machine.events import ChannelId
+from holdfast.model.access.identity import Identity, IdentityKind
+from holdfast.model.access.user import CLUSTER_USER
 from holdfast.model.errors import LocalProtocolError
+from holdfast.model.queue import LogicalQueueId
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.frames.host import format_host, pack_host
 from holdfast.wire.records.properties import format_properties, parse_properties
 from holdfast.wire.records.record import TRANSACTION_MASK
@@ -47,7 +51,7 @@ class Origin(msgspec.Struct, frozen=True):
     settled: int
 
 
-class MessageForwarder:
+class MessageForwarder(Component):
     """Forwards messages to other leaders, and stores those that other brokers forward here."""
 
     def __init__(
@@ -56,13 +60,13 @@ class MessageForwarder:
         relay: Relay,
         writer: LogWriter,
         forwarded_names: ForwardedNames,
-        find_refusal: Callable[[int], Refusal | None],
+        gate: SendGate,
     ) -> None:
         self._broker = broker
         self._relay = relay
         self._writer = writer
         self._forwarded_names = forwarded_names
-        self._find_refusal = find_refusal
+        self._gate = gate
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
@@ -91,24 +95,25 @@ class MessageForwarder:
         )
         command = Command(code=RequestCode.FORWARD_MESSAGE, opaque=1, fields=to_fields(fields), body=draft.body)
         queue_key = (draft.topic, draft.queue_id)
-        answer = await self._relay.relay_to_leader(command, queue_key, _NO_CHANNEL, format_host(draft.born_host))
+        sender = Identity(IdentityKind.CLUSTER, CLUSTER_USER, format_host(draft.born_host))
+        answer = await self._relay.relay_to_leader(command, queue_key, _NO_CHANNEL, sender)
         return answer is not None and answer.code == ResponseCode.SUCCESS
 
     # Messages of other brokers.
 
     def handle_forward(self, request: Request) -> Answer:
         """Store a forwarded message (7021), unless it is stored already."""
-        fields = from_fields(ForwardFields, request.command.fields)
+        fields = request.header_as(ForwardFields)
         if fields in self._forwarded_names:
             if self._forwarded_names.is_pending(fields):
                 return Refusal(ResponseCode.SYSTEM_BUSY, "the message is not durable yet; try again")
             return request.answer()
-        refusal = self._find_refusal(request.now_ms)
+        refusal = self._gate.find_refusal()
         if refusal is not None:
             return refusal
         draft = Draft(
             topic=fields.topic,
-            queue_id=fields.queue_id,
+            queue_id=LogicalQueueId(fields.queue_id),
             body=bytes(request.command.body),
             properties=parse_properties(fields.properties),
             born_ms=fields.born_ms,
@@ -117,10 +122,10 @@ class MessageForwarder:
             sys_flag=fields.sys_flag & ~TRANSACTION_MASK,
             reconsume_times=fields.reconsume_times,
         )
-        stored = self._writer.append(draft, request.now_ms)
+        stored = self._writer.append(draft)
         if isinstance(stored, Refusal):
             return stored
-        self._forwarded_names.add(fields, stored.position, request.now_ms)
+        self._forwarded_names.add(fields, stored.position)
         return request.answer()
 
 

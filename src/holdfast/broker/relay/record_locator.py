@@ -72,7 +72,7 @@ class RecordLocator:
         """
         record = await read_record(position)
         found = None if record is None else self._match(record, message_id)
-        return found or (await self._find_elsewhere(position, message_id, set() if silent is None else silent))
+        return found or await self._find_elsewhere(position, message_id, set() if silent is None else silent)
 
     async def find_delivered(self, channel: ChannelId, position: int, group: str | None = None) -> list[LocatedRecord]:
         """Return every record at *position* of any log that a client may have received through this broker.
@@ -137,7 +137,7 @@ class RecordLocator:
         fields = to_fields(ViewMessageFields(offset=position, batch_support=BatchSupport.REQUESTED.value))
         command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=fields)
         address = await self._view.find_address(broker)
-        answer: Command = await PeerCall(address, command, _QUERY_TIMEOUT_MS)
+        answer = await PeerCall(address, command, _QUERY_TIMEOUT_MS)
         record = decode_at(answer.body, position) if answer.code == ResponseCode.SUCCESS else None
         return None if record is None else self._match(record, message_id, address)
 

@@ -23,7 +23,7 @@ too, which waits for the answer: two lines with each other's sends would deadloc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -31,10 +31,12 @@ import msgspec
 from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.consume.pull import SUSPEND_MAX_MS
 from holdfast.broker.flow.awaitables import Pause
-from holdfast.broker.flow.turn import Turn
+from holdfast.broker.flow.request import Timers
 from holdfast.broker.mapping.cluster_view import ClusterView
-from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.mapping.queue_view import Queues
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.guests import Guests
+from holdfast.broker.relay.held_leases import HeldLeases
 from holdfast.broker.relay.leader_lookup import LeaderLookup
 from holdfast.broker.relay.relay_client import (
     QueueKey,
@@ -45,19 +47,23 @@ from holdfast.broker.relay.relay_client import (
     choose_batch,
     is_not_led,
 )
-from holdfast.broker.relay.relay_server import RELAYED, RELAYED_SENDS, RelayedClients
-from holdfast.machine.effects import CloseChannel, Effect, SendBytes, SetTimer
+from holdfast.broker.relay.suspects import SuspectTopics
+from holdfast.machine.component import Component
 from holdfast.machine.events import ChannelId
+from holdfast.machine.sample import Sample
+from holdfast.machine.turn import Turn
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.numbers import parse_count
 from holdfast.model.scope import NO_BROKER
 from holdfast.wire.cluster.route import MAPPING_FIELD
-from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command, encode_command, response
 from holdfast.wire.frames.frame import Frame
-from holdfast.wire.requests.pull import SUSPEND, PullFields
+from holdfast.wire.requests.pull import SUSPEND
 from holdfast.wire.requests.relay import GENERATION_FIELD, HOPS_MAX, LEADER_FIELD, copy_frame
+from holdfast.wire.requests.table import Relaying, RequestSpec, relaying_of
 
 TIMER: Final = "held requests"
 LEADER_WAIT_MS: Final = 2_500
@@ -68,12 +74,7 @@ HELD_SIZE_MAX: Final = 64 * 1024 * 1024
 _PAUSE_MIN_MS: Final = 10
 _PAUSE_MAX_MS: Final = 320
 _PULL_SLACK_MS: Final = 5_000
-
-# Requests that a leader no longer answers once it has sealed the queue.
-_LEADER_ONLY: Final = frozenset(
-    {RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.FORWARD_MESSAGE}
-)
-_QUEUE_REQUESTS: Final = RELAYED - RELAYED_SENDS - {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
+_ORDERED: Final = frozenset({Relaying.SEND, Relaying.LOCK})
 
 
 class _Line(msgspec.Struct, eq=False):
@@ -87,42 +88,43 @@ class _Line(msgspec.Struct, eq=False):
     in_flight: int = 0
 
 
-class Relay:
+class Relay(Component):
     """Holds requests during a move, and relays requests to other leaders.
 
     Attributes:
         moving: Queues whose next leader is being decided, with the requests held for them.
         suspended: Queues whose sends this broker may not accept yet, and the condition that it waits for.
-        find_lapse: Returns the condition that a queue with an expired lease waits for; None if leases are not used.
-        on_suspect: Called with a topic if another broker may lead queues that this broker regards as its own.
+        suspects: Topics of which another broker may lead queues that this broker regards as its own.
         relayed_sends: How many sends were relayed and answered by the leaders of their queues.
     """
 
     def __init__(
         self,
         options: BrokerOptions,
-        mappings: Mappings,
+        queues: Queues,
         view: ClusterView,
-        relayed_clients: RelayedClients,
+        guests: Guests,
+        leases: HeldLeases,
+        suspects: SuspectTopics,
         turn: Turn,
         delivered_ranges: DeliveredRanges,
     ) -> None:
         self._name = options.name
-        self._mappings = mappings
-        self._leader_lookup = LeaderLookup(mappings, view)
-        self._relayed_clients = relayed_clients
+        self._queues = queues
+        self._mappings = queues.mappings
+        self._leader_lookup = LeaderLookup(queues.mappings, view)
+        self._guests = guests
         self._turn = turn
         self._delivered_ranges = delivered_ranges
         self.moving: dict[QueueKey, list[WaitingRequest]] = {}
         self.suspended: dict[QueueKey, str] = {}
-        self.find_lapse: Callable[[QueueKey], str | None] | None = None
+        self._leases = leases
         self._lines: dict[QueueKey, _Line] = {}
         self._held_size = 0
         self.relayed_sends = 0
-        self._relay_client = RelayClient(options.name, relayed_clients.boot, turn)
+        self._relay_client = RelayClient(options.name, guests.boot, turn)
         self._timer_ms: int | None = None
-        self.on_suspect: Callable[[str], None] = lambda _topic: None
-        relayed_clients.leader_of, relayed_clients.is_superseded = self._find_leader, self._is_superseded
+        self.suspects = suspects
 
     # Held requests.
 
@@ -137,7 +139,7 @@ class Relay:
         for queue in queues:
             for waiting in self.moving.pop((topic, queue), ()):
                 self._held_size -= len(waiting.frame)
-                self._turn.frames.append((waiting.channel, waiting.frame))
+                self._turn.replay(waiting.channel, waiting.frame, waiting.sender)
         self._mappings.version += 1
 
     def suspend_sends(self, topic: str, queues: Iterable[int], condition: str) -> None:
@@ -152,7 +154,7 @@ class Relay:
             self.suspended.pop((topic, queue), None)
         self.release(topic, numbers)
 
-    def forget_channel(self, channel: ChannelId) -> None:
+    def channel_closed(self, channel: ChannelId) -> None:
         """Drop the waiting requests of a client that disconnected."""
         for queue_key, held in self.moving.items():
             if any(waiting.channel == channel for waiting in held):
@@ -166,11 +168,23 @@ class Relay:
                 line.waiting.remove(waiting)
                 self._held_size -= len(waiting.frame)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the number of queues whose requests are held, and of relayed sends."""
+        held = sum(map(self.is_held, self._queues.led()))
+        about = "Logical queues led here that accept no sends at the moment."
+        yield Sample("broker_static_queues_held", "gauge", about, held)
+        about = "Sends relayed to the leaders of their logical queues."
+        yield Sample("broker_relayed_sends", "counter", about, self.relayed_sends)
+
+    def on_timer(self) -> None:
         """Refuse the held requests whose deadline has passed."""
         self._timer_ms = None
         for queue_key, held in self.moving.items():
-            for waiting in [waiting for waiting in held if waiting.deadline_ms <= now_ms]:
+            for waiting in [waiting for waiting in held if waiting.deadline_ms <= self._turn.now_ms]:
                 held.remove(waiting)
                 self._held_size -= len(waiting.frame)
                 obstacle = self._find_obstacle(queue_key)
@@ -195,14 +209,16 @@ class Relay:
 
     # Decisions.
 
-    def is_away(self, topic: str, queue: int) -> bool:
-        """Return whether a send to a logical queue must be held or relayed now."""
-        queue_key = (topic, queue)
-        return (
-            self.is_held(queue_key)
-            or queue_key in self._lines
-            or self._mappings.placement(topic, queue).state != "open"
-        )
+    def is_away(self, queue_key: QueueKey, relaying: Relaying) -> bool:
+        """Return whether a request for a queue must be held or relayed now. This is the rule for every request.
+
+        Sends and locks also wait while requests for their queue are held, and after earlier sends in its line. A queue
+        that is sealed here is still read here.
+        """
+        state = self._queues.find_state(*queue_key)
+        if state == "open":
+            return relaying in _ORDERED and (self.is_held(queue_key) or queue_key in self._lines)
+        return state != "sealed" or relaying is not Relaying.READ
 
     def is_held(self, queue_key: QueueKey) -> bool:
         """Return whether requests for a logical queue are held now, even if it is open here."""
@@ -210,40 +226,23 @@ class Relay:
 
     def _find_obstacle(self, queue_key: QueueKey) -> str | None:
         """Return the condition to wait for before this broker may accept sends of a queue it leads, or None."""
-        return self.suspended.get(queue_key) or (None if self.find_lapse is None else self.find_lapse(queue_key))
+        return self.suspended.get(queue_key) or self._leases.find_lapse(queue_key)
 
-    def is_pull_away(self, fields: PullFields) -> bool:
-        """Return whether a pull is for another broker. A queue that is sealed here is still read here."""
-        if fields.is_logical is False:
-            return False
-        placement = self._mappings.placement(fields.topic, fields.queue_id)
-        return placement.queue_index is None and fields.queue_id >= 0
-
-    def find_away(self, command: Command) -> QueueKey | None:
+    def find_away(self, spec: RequestSpec, header: msgspec.Struct) -> QueueKey | None:
         """Return the logical queue of a request that must be held or relayed, or None if it is answered here now.
 
-        Does not cover sends and locks: `is_away` and `LockRequests` do.
+        Locks name several queues: `LockRequests` asks `is_away` for each.
         """
-        if command.code not in _QUEUE_REQUESTS or command.fields.get("lo", "").lower() == "false":
-            return None
-        topic = command.fields.get("topic", "")
-        if not self._mappings.is_static(topic):
-            return None
-        try:
-            queue = int(command.fields.get("queueId", ""))
-        except ValueError:
-            return None  # The handler of the request reports the error.
-        placement = self._mappings.placement(topic, queue)
-        if placement.state == "open" or queue < 0:
-            return None
-        return None if placement.is_led and command.code not in _LEADER_ONLY else (topic, queue)
+        queue_key = spec.find_queue(header)
+        return queue_key if queue_key is not None and self.is_away(queue_key, spec.relaying) else None
 
-    def divert(self, frame: Frame, command: Command, queue_key: QueueKey, channel: ChannelId, peer: str) -> None:
+    def divert(self, frame: Frame, command: Command, queue_key: QueueKey, channel: ChannelId, sender: Identity) -> None:
         """Hold, relay or refuse a request that is not for this broker now; its answer comes later."""
-        now_ms, hops = self._turn.now_ms, self._relayed_clients.hops(channel)
+        now_ms, hops = self._turn.now_ms, self._guests.hops(channel)
+        is_send = relaying_of(command.code) is Relaying.SEND
         waiting = WaitingRequest(
             channel=channel,
-            peer=peer,
+            sender=sender,
             frame=copy_frame(frame),
             command=msgspec.structs.replace(command, body=b""),
             hops=hops,
@@ -257,18 +256,18 @@ class Relay:
             self._held_size += len(waiting.frame)
             self.moving.setdefault(queue_key, []).append(waiting)
             self._set_timer(waiting.deadline_ms)
-        elif waiting.hops >= HOPS_MAX or (command.code in RELAYED_SENDS and self._is_misdirected(waiting, queue_key)):
+        elif waiting.hops >= HOPS_MAX or (is_send and self._is_misdirected(waiting, queue_key)):
             self._refuse_not_leader(waiting, queue_key)
-        elif command.code in RELAYED_SENDS:
+        elif is_send:
             self._held_size += len(waiting.frame)
             line = self._lines.get(queue_key)
             if line is not None:
                 line.waiting.append(waiting)
                 return
             self._lines[queue_key] = _Line(deque([waiting]))
-            self._turn.procedures.append(self._relay_line(queue_key))
+            self._turn.spawn(self._relay_line(queue_key))
         else:
-            self._turn.procedures.append(self._relay_request(waiting, queue_key))
+            self._turn.spawn(self._relay_request(waiting, queue_key))
 
     # Sends: one line per queue.
 
@@ -283,7 +282,7 @@ class Relay:
                 return
             if not line.waiting:
                 break
-            if target is not None and (await self._send_envelope(line, target)):
+            if target is not None and await self._send_envelope(line, target):
                 pause_ms = _PAUSE_MIN_MS
                 continue
             await Pause(pause_ms)
@@ -313,7 +312,7 @@ class Relay:
         self._mappings.version += 1
         for waiting in line.waiting:
             self._held_size -= len(waiting.frame)
-            self._turn.frames.append((waiting.channel, waiting.frame))
+            self._turn.replay(waiting.channel, waiting.frame, waiting.sender)
 
     async def _send_envelope(self, line: _Line, target: Target) -> bool:
         """Relay the first sends of a line. Each gets its answer or stays first. Return whether to continue at once."""
@@ -335,7 +334,8 @@ class Relay:
             if waiting in line.waiting:
                 line.waiting.remove(waiting)
                 self._held_size -= len(waiting.frame)
-        self._turn.effects += [CloseChannel(channel) for channel in {waiting.channel for waiting in batch}]
+        for channel in {waiting.channel for waiting in batch}:
+            self._turn.close(channel)
 
     def _deliver_answers(self, line: _Line, batch: list[WaitingRequest], queue_key: QueueKey, answer: Command) -> bool:
         """Send the clients their answers; return whether to continue at once.
@@ -361,7 +361,7 @@ class Relay:
                 command, data = answers[opaque]
                 self._delivered_ranges.add_send_answer(waiting.channel, waiting.command, command)
                 reply = self._add_leader(queue_key, command) if self._wants_leader(waiting, queue_key) else data
-                self._turn.effects.append(SendBytes(waiting.channel, [reply]))
+                self._turn.send(waiting.channel, [reply])
         if any(answers[opaque][0].fields.get(LEADER_FIELD) == NO_BROKER for opaque in refused & answers.keys()):
             self._leader_lookup.forget(queue_key)
         if refused and not is_new_leader:
@@ -384,22 +384,22 @@ class Relay:
                 self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))
             return
         if answer is None:
-            self._turn.frames.append((waiting.channel, waiting.frame))
+            self._turn.replay(waiting.channel, waiting.frame, waiting.sender)
         elif answer:
             reply = answers_in(answer).get(waiting.command.opaque) if self._wants_leader(waiting, queue_key) else None
             data = answer if reply is None else self._add_leader(queue_key, reply[0])
             self._delivered_ranges.add_pull_answer(waiting.channel, waiting.command, answer)
-            self._turn.effects.append(SendBytes(waiting.channel, [data]))
+            self._turn.send(waiting.channel, [data])
 
     async def relay_to_leader(
-        self, command: Command, queue_key: QueueKey, channel: ChannelId, peer: str
+        self, command: Command, queue_key: QueueKey, channel: ChannelId, sender: Identity
     ) -> Command | None:
         """Relay a request of a client to the leader of a queue; return its answer, or None if none came."""
-        hops = self._relayed_clients.hops(channel)
+        hops = self._guests.hops(channel)
         deadline_ms = self._turn.now_ms + LEADER_WAIT_MS - hops * _HOP_MS
         if hops >= HOPS_MAX:
             return None
-        waiting = WaitingRequest(channel, peer, encode_command(command), command, hops, deadline_ms)
+        waiting = WaitingRequest(channel, sender, encode_command(command), command, hops, deadline_ms)
         while self._is_moving(queue_key) and self._turn.now_ms < deadline_ms:
             await Pause(_PAUSE_MIN_MS)
         try:
@@ -416,7 +416,7 @@ class Relay:
         """
         reason, pause_ms = "", _PAUSE_MIN_MS
         while self._turn.now_ms < waiting.deadline_ms:
-            target = (await self._find_target(queue_key)) or self._leader_lookup.find_replica(queue_key)
+            target = await self._find_target(queue_key) or self._leader_lookup.find_replica(queue_key)
             if self._is_local(queue_key):
                 return None
             if self._is_unknown(queue_key):
@@ -427,7 +427,7 @@ class Relay:
                 except PeerFailed as error:
                     reason = str(error)
                     replica = self._leader_lookup.find_replica(queue_key)
-                    if replied := (await self._relay_client.request_replica(waiting, replica, timeout_ms)):
+                    if replied := await self._relay_client.request_replica(waiting, replica, timeout_ms):
                         return replied
                 else:
                     is_new_leader = self._leader_lookup.update_from_answer(queue_key, answer)
@@ -465,12 +465,12 @@ class Relay:
         """Return the name of the known leader of a queue without querying another server, or None if it is unknown."""
         return self._leader_lookup.find_leader_name(queue_key)
 
-    def _find_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
+    def find_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
         """Return the leader of a queue and its address; `NO_LEADER` while a move is being decided, or if unknown."""
         leader = NO_LEADER if self._is_moving((topic, queue)) else self._leader_lookup.find((topic, queue))
         return leader, self._leader_lookup.address(leader)
 
-    def _is_superseded(self, topic: str, queue: int, generation: int) -> bool:
+    def is_superseded(self, topic: str, queue: int, generation: int) -> bool:
         """Return whether this broker leads a queue in an older generation than another broker knows.
 
         It then was replaced by force, or lost data. It suspects the topic, and refuses requests of that generation.
@@ -478,12 +478,12 @@ class Relay:
         placement = self._mappings.placement(topic, queue)
         if placement.state != "open" or placement.generation >= generation:
             return False
-        self.on_suspect(topic)
+        self.suspects.add(topic)
         return True
 
     async def _find_target(self, queue_key: QueueKey) -> Target | None:
         """Return the leader to relay to, or None while a move is being decided or the leader is unknown."""
-        return None if self._is_local(queue_key) else (await self._leader_lookup.find_target(queue_key))
+        return None if self._is_local(queue_key) else await self._leader_lookup.find_target(queue_key)
 
     def _wants_leader(self, waiting: WaitingRequest, queue_key: QueueKey) -> bool:
         """Return whether to name the leader to a client: it has mapping support, and is connected to this broker."""
@@ -520,7 +520,7 @@ class Relay:
     ) -> None:
         if not waiting.command.is_one_way:
             answer = encode_command(response(waiting.command, code, remark, fields=fields))
-            self._turn.effects.append(SendBytes(waiting.channel, [answer]))
+            self._turn.send(waiting.channel, [answer])
 
     def _set_timer(self, deadline_ms: int | None = None) -> None:
         if deadline_ms is None:
@@ -528,7 +528,7 @@ class Relay:
             deadline_ms = min(deadlines, default=None)
         if deadline_ms is not None and (self._timer_ms is None or deadline_ms < self._timer_ms):
             self._timer_ms = deadline_ms
-            self._turn.effects.append(SetTimer(TIMER, deadline_ms))
+            self._turn.set_timer(TIMER, deadline_ms)
 
 
 def _suspend_ms(command: Command) -> int:

@@ -16,9 +16,11 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.flow.awaitables import Pause, PeerCall
-from holdfast.broker.flow.turn import Turn
 from holdfast.machine.events import ChannelId
+from holdfast.machine.turn import Turn
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
+from holdfast.model.segment import UNKNOWN_GENERATION
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, decode_command
 from holdfast.wire.frames.fields import BadField, from_fields, to_fields
@@ -43,12 +45,13 @@ class WaitingRequest(msgspec.Struct, eq=False):
 
     Attributes:
         frame: The frame as the client sent it.
+        sender: Who sent it. Another user may use the channel later.
         hops: How often the request was relayed before it arrived here.
         deadline_ms: When its sender gives up.
     """
 
     channel: ChannelId
-    peer: str
+    sender: Identity
     frame: bytes
     command: Command
     hops: int
@@ -59,12 +62,12 @@ class Target(msgspec.Struct, frozen=True):
     """The presumed leader of a queue.
 
     Attributes:
-        generation: The lowest generation in which it may lead; -1 if unknown.
+        generation: The lowest generation in which it may lead.
     """
 
     queue_key: QueueKey
     address: str
-    generation: int = -1
+    generation: int = UNKNOWN_GENERATION
 
 
 class RelayClient:
@@ -90,9 +93,7 @@ class RelayClient:
             PeerFailed: No answer came.
         """
         self._number += 1
-        answer: Command = await PeerCall(
-            target.address, self._build_envelope([waiting], self._number, target, None), timeout_ms
-        )
+        answer = await PeerCall(target.address, self._build_envelope([waiting], self._number, target, None), timeout_ms)
         self._record_boot(target.address, answer)
         return answer
 
@@ -127,9 +128,7 @@ class RelayClient:
         while True:
             remaining_ms = max(batch[0].deadline_ms - self._turn.now_ms, 0) + _SLACK_MS
             try:
-                answer: Command = await PeerCall(
-                    address, self._build_envelope(batch, number, target, to_boot), remaining_ms
-                )
+                answer = await PeerCall(address, self._build_envelope(batch, number, target, to_boot), remaining_ms)
             except PeerFailed as error:
                 if error.is_unsent and to_boot is None:
                     raise
@@ -151,7 +150,8 @@ class RelayClient:
             number=number,
             settled=min(self._unanswered, default=number),
             hops=first.hops + 1,
-            client=first.peer,
+            client=first.sender.address,
+            user=first.sender.proven_user,
             to_boot=to_boot,
             topic=target.queue_key[0],
             queue=target.queue_key[1],
@@ -174,7 +174,7 @@ def choose_batch(waiting: Iterable[WaitingRequest]) -> list[WaitingRequest]:
     opaques: set[int] = set()
     for each in waiting:
         size += len(each.frame)
-        is_other_client = bool(batch) and (each.channel, each.hops) != (batch[0].channel, batch[0].hops)
+        is_other_client = bool(batch) and _client_of(each) != _client_of(batch[0])
         is_full = bool(batch) and (size > _SIZE_MAX or len(batch) >= _COUNT_MAX)
         # The answers to two requests with one opaque could not be distinguished.
         if is_other_client or is_full or each.command.opaque in opaques:
@@ -182,6 +182,11 @@ def choose_batch(waiting: Iterable[WaitingRequest]) -> list[WaitingRequest]:
         opaques.add(each.command.opaque)
         batch.append(each)
     return batch
+
+
+def _client_of(waiting: WaitingRequest) -> tuple[ChannelId, str, int]:
+    """Return what all requests in one envelope have in common: an envelope names one user."""
+    return waiting.channel, waiting.sender.proven_user, waiting.hops
 
 
 def answers_in(body: bytes) -> dict[int, tuple[Command, bytes]]:

@@ -4,11 +4,12 @@ A master ships its log over a separate port; the replica compares the end of its
 and offsets are copied with requests. A replica has caught up when its copy is complete up to a recent time; it is in
 sync when it lacks at most `in_sync_limit` bytes.
 
+    stream_login        the login on the replication port, before the stream begins
     ha_master           the master's side of the log stream
     ha_replica          the replica's side of the log stream
+    replica_topics      the topics of which a replica knows enough to index their records
     replica_mappings    the mappings of the master's logical queues, followed from its log
     local_reads         sends consumers to a replica in the unit where they run
-    ack_gate            holds answers until a replica has the messages (synchronous replication)
     replica_report      the state of replication for operators, Java's tools and metrics
     table_sync          copies topics, groups, offsets and mappings from the master
     master_return       fetches offsets from replicas before a returning master registers

@@ -14,7 +14,7 @@ A replica reports its unit and whether it has caught up to its master, in the fi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -22,16 +22,15 @@ import msgspec
 from holdfast.broker.consume.physical_pull import Puller
 from holdfast.broker.consume.pull import PullHandler, PullResult, retry_answer
 from holdfast.broker.flow.awaitables import Pause, Procedure
-from holdfast.broker.flow.turn import Turn
 from holdfast.broker.options import BrokerOptions
 from holdfast.machine.effects import Piece
+from holdfast.machine.turn import Turn
 from holdfast.model.numbers import parse_count
 from holdfast.model.route import MASTER_ID
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.admin import RuntimeInfoFields
 from holdfast.wire.requests.pull import COMMIT_OFFSET, PullHeader, is_offset_moved_answer, suggest_broker
 
-REPLICA_FIELD: Final = "hf.replica"
-UNIT_FIELD: Final = "hf.unit"
-CAUGHT_UP_FIELD: Final = "hf.caughtUp"
 _SUSPEND_MAX_MS: Final = 3_000  # Limits the long poll, so that a consumer soon notices that the replica lags.
 _REDIRECT_DELAY_MS: Final = 100  # A consumer that cannot reach the master comes back here: keep it from looping.
 _UNIT_LENGTH_MAX: Final = 255
@@ -115,18 +114,17 @@ class LocalReads:
         unit = self._options.replica_unit
         if unit is None:
             return {}
-        return {
-            REPLICA_FIELD: str(self._options.replica_id),
-            UNIT_FIELD: unit,
-            CAUGHT_UP_FIELD: str(self._is_caught_up()).lower(),
-        }
+        is_caught_up = str(self._is_caught_up()).lower()
+        return to_fields(
+            RuntimeInfoFields(replica_id=str(self._options.replica_id), unit=unit, is_caught_up=is_caught_up)
+        )
 
-    def note_report(self, fields: Mapping[str, str]) -> None:
+    def note_report(self, report: RuntimeInfoFields) -> None:
         """Record the report in a 28 if it has one: tools send the same request without a report."""
-        number, unit = parse_count(fields.get(REPLICA_FIELD), 0), fields.get(UNIT_FIELD, "")
+        number, unit = parse_count(report.replica_id, 0), report.unit
         is_known = number in self._replicas or len(self._replicas) < _REPLICAS_MAX
         if number > MASTER_ID and 0 < len(unit) <= _UNIT_LENGTH_MAX and is_known:
-            is_caught_up = fields.get(CAUGHT_UP_FIELD) == "true"
+            is_caught_up = report.is_caught_up == "true"
             self._replicas[number] = _Replica(unit, is_caught_up, self._turn.now_ms)
 
     # Pulls.
@@ -151,7 +149,7 @@ class LocalReads:
         return self._suggest_later(header, serializer, pulled)
 
     async def _suggest_later(self, header: PullHeader, serializer: int, pulled: Procedure[list[Piece]]) -> list[Piece]:
-        return self._suggest(header, serializer, (await pulled))
+        return self._suggest(header, serializer, await pulled)
 
     def _suggest(self, header: PullHeader, serializer: int, pieces: list[Piece]) -> list[Piece]:
         head = bytes(pieces[0])

@@ -14,16 +14,15 @@ from typing import Final
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.flow.awaitables import PeerCall, call_all
-from holdfast.broker.flow.turn import Turn
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.replication.ha_master import HAD_REPLICA_PATH
+from holdfast.broker.replication.ha_master import HaMaster
 from holdfast.broker.replication.table_sync import ReplicaCommits
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Effect, Log
+from holdfast.machine.component import Component
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.route import MASTER_ID
-from holdfast.store.base.disk import Disk
 from holdfast.wire.cluster.route import ClusterInfo
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -32,32 +31,32 @@ from holdfast.wire.frames.command import Command
 FETCH_TIMEOUT_MS: Final = 1_000
 
 
-class MasterReturn:
+class MasterReturn(Component):
     """Delays the registration of a returning master until its replicas were asked."""
 
     def __init__(
         self,
         options: BrokerOptions,
-        disk: Disk,
+        ha_master: HaMaster,
         topics: TopicTable,
         offsets: OffsetTable,
         registration: Registrar,
         turn: Turn,
     ) -> None:
         self._options = options
-        self._disk = disk
+        self._ha_master = ha_master
         self._topics = topics
         self._offsets = offsets
         self._registration = registration
         self._turn = turn
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self) -> None:
         """Register at once, or after replicas were asked."""
-        had_replicas = not self._options.is_replica and self._disk.read_file(HAD_REPLICA_PATH) is not None
+        had_replicas = not self._options.is_replica and self._ha_master.had_replica
         if had_replicas and self._options.namesrv:
-            self._turn.procedures.append(self._fetch_then_register())
+            self._turn.spawn(self._fetch_then_register())
         else:
-            self._registration.start(now_ms, effects)
+            self._registration.begin()
 
     async def _fetch_then_register(self) -> None:
         try:
@@ -66,9 +65,9 @@ class MasterReturn:
             answers = await call_all(PeerCall(address, command, FETCH_TIMEOUT_MS) for address in addresses)
             count = sum(map(self._apply_commits, answers))
             if count:
-                self._turn.effects.append(Log("info", "offsets adopted from replicas", {"queues": count}))
+                self._turn.log("info", "offsets adopted from replicas", queues=count)
         finally:
-            self._registration.start(self._turn.now_ms, self._turn.effects)
+            self._registration.begin()
 
     async def _find_replicas(self) -> list[str]:
         command = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)

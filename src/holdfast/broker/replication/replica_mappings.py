@@ -16,7 +16,7 @@ from holdfast.broker.mapping.mapping_journal import ChangeRecord, MappingSnapsho
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Log
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import check
 from holdfast.model.topic import TopicConfig
@@ -28,8 +28,8 @@ from holdfast.wire.cluster.mapping import convert_detail, from_detail
 class ReplicaMappings(Mappings):
     """Mappings that follow the copied log, or a Java master."""
 
-    def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable) -> None:
-        super().__init__(options, disk, store, topics)
+    def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable, turn: Turn) -> None:
+        super().__init__(options, disk, store, topics, turn)
         self._java_mappings: dict[str, Any] = {}  # The last mapping of each topic from a Java master.
 
     def apply_snapshot(self, snapshot: MappingSnapshot) -> None:
@@ -46,11 +46,10 @@ class ReplicaMappings(Mappings):
             self._apply(change, configs)
         for state in snapshot.moves.values():
             self._store_move(state)
-        self._apply_records(read_changes(self._store, snapshot.position), configs)
+        self._apply_records(read_changes(self._journal, snapshot.position), configs)
 
-    def adopt_java(self, details: Mapping[str, Any]) -> list[Log]:
-        """Adopt the mappings of a Java master. Return a log line for each new faulty mapping."""
-        faults = []
+    def adopt_java(self, details: Mapping[str, Any]) -> None:
+        """Adopt the mappings of a Java master. Log each new faulty mapping."""
         changed = {topic: plain for topic, plain in details.items() if self._java_mappings.get(topic) != plain}
         for topic, plain in changed.items():
             self._java_mappings[topic] = plain
@@ -58,14 +57,12 @@ class ReplicaMappings(Mappings):
                 mapping = from_detail(convert_detail(plain))
                 check(mapping, owner=self.broker)
             except (MappingRefused, RemoteProtocolError) as error:
-                fields: dict[str, object] = {"topic": topic, "reason": str(error)}
-                faults.append(Log("error", "mapping of the master not adopted", fields))
+                self._turn.log("error", "mapping of the master not adopted", topic=topic, reason=str(error))
                 continue
             self._table[topic] = mapping
             self._owners[topic] = mapping.broker
         if changed:
             self._publish()
-        return faults
 
     def keep_only(self, topics: Container[str]) -> None:
         """Forget the mappings of all other topics: the Java master no longer has them."""
@@ -86,7 +83,7 @@ class ReplicaMappings(Mappings):
         Raises:
             StoreError: one cannot be read.
         """
-        self._apply_records(read_changes(self._store, start), {})
+        self._apply_records(read_changes(self._journal, start), {})
 
     def _apply_records(self, records: Iterable[ChangeRecord], configs: dict[str, TopicConfig]) -> None:
         try:
@@ -103,4 +100,4 @@ class ReplicaMappings(Mappings):
         for topic, config in configs.items():
             known = self._topics.find(topic)
             if topic in self._table and (known is None or known.write_queues < config.write_queues):
-                self._topics.put(config, 0)
+                self._topics.put(config)

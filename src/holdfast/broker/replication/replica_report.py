@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from holdfast.broker.flow.reply_gate import ReplyGate
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.replication.ack_gate import AckGate
 from holdfast.broker.replication.ha_master import HaMaster
 from holdfast.broker.replication.ha_replica import HaReplica
+from holdfast.machine.component import Component
 from holdfast.machine.sample import Sample
 from holdfast.store.message_store import MessageStore
 
 _SHOWN_MAX: Final = 5
 
 
-class ReplicaReport:
+class ReplicaReport(Component):
     """Answers status requests and provides metrics."""
 
     def __init__(
@@ -26,22 +27,22 @@ class ReplicaReport:
         options: BrokerOptions,
         store: MessageStore,
         ha_master: HaMaster,
-        gate: AckGate,
+        gate: ReplyGate,
         ha_replica: HaReplica,
     ) -> None:
         self._options = options
-        self._store = store
+        self.store = store
         self._ha_master = ha_master
         self._gate = gate
         self._ha_replica = ha_replica
 
     def find_lags(self) -> dict[str, int]:
         """Return how many bytes of the log each connected replica lacks."""
-        confirmed = self._store.confirmed
+        confirmed = self.store.confirmed
         return {
             replica.peer: confirmed - replica.acked
             for replica in self._ha_master.replicas.values()
-            if replica.sent >= 0
+            if replica.has_begun
         }
 
     def figures(self) -> dict[str, str]:
@@ -68,31 +69,31 @@ class ReplicaReport:
         ha_replica = self._ha_replica
         return {
             "master": not self._options.is_replica,
-            "masterCommitLogMaxOffset": int(self._store.written),
+            "masterCommitLogMaxOffset": int(self.store.written),
             "inSyncSlaveNums": self._ha_master.in_sync_count,
             "haConnectionInfo": [
                 {
                     "addr": replica.peer,
                     "slaveAckOffset": replica.acked,
-                    "diff": self._store.confirmed - replica.acked,
-                    "inSync": self._store.confirmed - replica.acked <= self._options.in_sync_limit,
+                    "diff": self.store.confirmed - replica.acked,
+                    "inSync": self.store.confirmed - replica.acked <= self._options.in_sync_limit,
                     "transferFromWhere": replica.sent,
                     "transferredByteInSecond": 0,
                 }
                 for replica in self._ha_master.replicas.values()
-                if replica.sent >= 0
+                if replica.has_begun
             ],
             "haClientRuntimeInfo": {
                 "masterAddr": ha_replica.master or "",
                 "lastReadTimestamp": ha_replica.received_ms or 0,
                 "lastWriteTimestamp": 0,
                 "masterFlushOffset": 0,
-                "maxOffset": int(self._store.written),
+                "maxOffset": int(self.store.written),
                 "transferredByteInSecond": 0,
             },
         }
 
-    def samples(self) -> Iterator[Sample]:
+    def metrics(self) -> Iterator[Sample]:
         """Yield the replication metrics of this broker."""
         if self._options.is_replica:
             state = self._ha_replica.state
@@ -111,7 +112,7 @@ class ReplicaReport:
             help_text = "Bytes of the log that a replica lacks, by replica."
             yield Sample("broker_replica_behind_bytes", "gauge", help_text, size, {"replica": peer})
         help_text = "Messages acknowledged without a replica having them, under synchronous replication."
-        yield Sample("broker_unreplicated_sends", "counter", help_text, self._gate.unreplicated)
+        yield Sample("broker_unreplicated_sends", "counter", help_text, self._gate.unreplicated_count)
 
 
 def _format_worst(lags: dict[str, int]) -> str:

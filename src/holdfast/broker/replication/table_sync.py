@@ -14,26 +14,28 @@ before its own offsets are applied here. One that is not newer than the master's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from typing import Final, TypeVar
+from collections.abc import Callable, Container, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.broker.consume.consumer_offsets import Offsets, OffsetTable
+from holdfast.broker.consume.consumer_offsets import Offsets, OffsetTable, QueueOffsets
 from holdfast.broker.deferred.scheduled_messages import DelayedDelivery, DelayOffsets
 from holdfast.broker.flow.awaitables import PeerCall
-from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Turn
+from holdfast.broker.flow.request import Answer, Handlers, Request, Timers
 from holdfast.broker.mapping.mapping_journal import MappingSnapshot
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.replication.ha_replica import HaReplica
+from holdfast.broker.replication.ha_replica import FOREIGN, HaReplica
 from holdfast.broker.replication.local_reads import CatchUp
 from holdfast.broker.replication.replica_mappings import ReplicaMappings
-from holdfast.broker.tables.config_store import load_config, write_config
+from holdfast.broker.replication.replica_topics import ReplicaTopics
+from holdfast.broker.tables.config_file import config_file
 from holdfast.broker.tables.groups import Groups, GroupTable
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.machine.component import Component
+from holdfast.machine.kept_file import KeptFile
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import PeerFailed, ProtocolError, StoreError
 from holdfast.model.numbers import parse_count
 from holdfast.store.base.disk import Disk
@@ -47,7 +49,7 @@ from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.requests.moves import decode_body
 from holdfast.wire.requests.offsets import UpdateOffsetFields
 
-TIMER: Final = "replica"
+TIMER: Final = "table sync"
 NAME: Final = "replicaCommits.json"
 TICK_MS: Final = 1_000
 SYNC_MS: Final = 3_000
@@ -58,7 +60,7 @@ _T = TypeVar("_T")
 class ReplicaCommits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The file of offsets that were committed here and not yet sent to the master. Keys are `topic@group`."""
 
-    offset_table: dict[str, dict[int, int]] = {}
+    offset_table: dict[str, QueueOffsets] = {}
 
 
 class ReplicaTables(msgspec.Struct, frozen=True):
@@ -69,15 +71,15 @@ class ReplicaTables(msgspec.Struct, frozen=True):
     offsets: OffsetTable
     delays: DelayedDelivery
     mappings: Mappings
+    known: ReplicaTopics
 
 
-class TableSync:
+class TableSync(Component):
     """Copies the master's tables periodically.
 
     Attributes:
         master: The address of the master; None until a name server has reported it.
         has_synced: Whether a sync has succeeded since this broker started.
-        on_resumed: Makes records readable that waited for their topics.
         catch_up: Tracks how far the log here lags the master's.
         report: Returns the header fields with which this replica reports to its master.
     """
@@ -89,38 +91,37 @@ class TableSync:
         store: MessageStore,
         tables: ReplicaTables,
         ha_replica: HaReplica,
+        catch_up: CatchUp,
+        report: Callable[[], dict[str, str]],
         turn: Turn,
     ) -> None:
-        self._disk = disk
+        self._is_replica = options.is_replica
         self._store = store
         self._topics, self._groups = tables.topics, tables.groups
         self._offsets, self._delays = tables.offsets, tables.delays
         self._mappings = tables.mappings
+        self._known = tables.known
         self._ha_replica = ha_replica
         self._turn = turn
         self.master: str | None = None
         self.has_synced = False
-        self.on_resumed: Callable[[list[Effect], int], None] = lambda _effects, _now_ms: None
-        self.catch_up = CatchUp()
-        self.report: Callable[[], dict[str, str]] = dict
+        self.catch_up = catch_up
+        self._report = report
         self._is_busy = False
         self._is_failing = False
         self._due_ms = 0
+        self._is_partial = True  # The last sync did not yet know whether the log here is a copy of the master's.
         self._mapping_master: str | None = None  # The master whose mappings were requested.
         self._is_java_master = False  # Whether that master is a Java broker.
         self._master_groups: set[str] = set()
-        # Unknown topics that the master lacks, too. Valid for records before a position: the topic may be recreated.
-        self._orphans: set[str] = set()
-        self._orphan_end = 0
         # Waits until the log here reaches the position.
         self._pending_offsets: tuple[int, Offsets, DelayOffsets] | None = None
         self._applied_end = int(store.written)  # Mapping changes in records before it are applied.
-        self._saved: dict[str, dict[int, int]] = {}
+        self._saved: dict[str, QueueOffsets] = {}
+        self._file = config_file(turn, disk, NAME, ReplicaCommits, lambda: ReplicaCommits(offset_table=self._saved))
         if options.is_replica:
-            self._saved = dict((load_config(disk, NAME, ReplicaCommits) or ReplicaCommits()).offset_table)
-            tables.offsets.unsent_commits = {key: dict(queues) for key, queues in self._saved.items()}
-            ha_replica.is_ready = self._is_ready
-            store.replica.is_topic_known = self._is_known
+            self._saved = (self._file.load() or ReplicaCommits()).offset_table
+            tables.offsets.record_unsent(self._saved)
 
     # Requests from other brokers.
 
@@ -128,23 +129,20 @@ class TableSync:
         """Return the request handlers by code."""
         return {RequestCode.GET_REPLICA_COMMITS: self.get_commits}
 
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
     def get_commits(self, request: Request) -> Answer:
         """Answer 7034: send a returning master the offsets that were committed here while it was away."""
         return request.answer(body=java_json.encode(ReplicaCommits(offset_table=self._offsets.unsent_commits or {})))
-
-    def _is_ready(self) -> bool:
-        return self.has_synced or self.master is None
-
-    def _is_known(self, topic: str) -> bool | None:
-        if self.master is None or self._topics.find(topic) is not None or self._topics.is_system(topic):
-            return True
-        is_gone = topic in self._orphans and self._store.replica.complete_end < self._orphan_end
-        return None if is_gone else False
 
     def set_master(self, address: str) -> None:
         """Record the master's address, as reported by a name server."""
         if address and address != self.master:
             self.master = address
+            self._known.has_master = True
+            self._ha_replica.needs_tables = not self.has_synced
             self._due_ms = 0
 
     def sync_soon(self) -> None:
@@ -158,28 +156,39 @@ class TableSync:
 
     # Timer.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Start the periodic sync."""
-        effects.append(SetTimer(TIMER, now_ms))
+    def start(self) -> None:
+        """Start the periodic sync, if this broker is a replica."""
+        if self._is_replica:
+            self._turn.set_timer(TIMER, self._turn.now_ms)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+    def stop(self) -> None:
+        """Save the commits that the master has not received."""
+        if self._is_replica:
+            self._save_commits()
+
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the files of this component."""
+        return (self._file,)
+
+    def on_timer(self) -> None:
         """Start a sync if it is due, and save commits for the master."""
-        assert name == TIMER
-        self.offer_save(effects)
-        self._apply_offsets(effects)
+        now_ms = self._turn.now_ms
+        self._save_commits()
+        self._apply_offsets()
         is_due = now_ms >= self._due_ms or self._store.replica.awaited_topic is not None
-        if self.master is not None and is_due and not self._is_busy:
+        is_due = is_due or (self._is_partial and self._ha_replica.is_following)
+        if self.master is not None and is_due and not self._is_busy and self._ha_replica.state not in FOREIGN:
             self._is_busy = True
             self._due_ms = now_ms + SYNC_MS
-            self._turn.procedures.append(self._sync(self.master))
-        effects.append(SetTimer(TIMER, now_ms + TICK_MS))
+            self._turn.spawn(self._sync(self.master))
+        self._turn.set_timer(TIMER, now_ms + TICK_MS)
 
-    def offer_save(self, effects: list[Effect]) -> None:
+    def _save_commits(self) -> None:
         """Save the commits that the master has yet to receive, if they changed."""
         own = self._offsets.unsent_commits
         if own is not None and own != self._saved:
             self._saved = {key: dict(queues) for key, queues in own.items()}
-            effects += write_config(self._disk, NAME, ReplicaCommits(offset_table=self._saved))
+            self._file.save_change()
 
     def apply_mapping_changes(self) -> None:
         """Apply mapping changes in records that became readable."""
@@ -187,7 +196,7 @@ class TableSync:
         try:
             self._replica_mappings.apply_from(start)
         except StoreError as error:
-            self._turn.effects.append(Log("error", "logical queues not followed", {"reason": str(error)}))
+            self._turn.log("error", "logical queues not followed", reason=str(error))
 
     # Syncing.
 
@@ -196,65 +205,75 @@ class TableSync:
             waited_for, end = self._store.replica.awaited_topic, int(self._store.written)
             mapped = await self._copy_tables(address)
             if waited_for is not None and self._topics.find(waited_for) is None:
-                self._orphans.add(waited_for)
-                self._orphan_end = end
+                self._known.add_orphan(waited_for, end)
             await self._fetch_mappings(address)
-            if self._is_java_master:
+            if self._is_java_master and self._ha_replica.is_following:
                 self._replica_mappings.keep_only(mapped)
-            # Now: if the master dies before it answers the rest, these records are readable already.
-            self._ha_replica.resume_waiting(self._turn.now_ms)
-            self.on_resumed(self._turn.effects, self._turn.now_ms)
-            await self._send_commits(address)
-            offsets = _decode_answer(Offsets, (await _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))
-            delays = _decode_answer(DelayOffsets, (await _call(address, RequestCode.GET_ALL_DELAY_OFFSET)))
+            self._ha_replica.resume_waiting()
+            self._is_partial = not self._ha_replica.is_following
+            pending = None if self._is_partial else await self._exchange_offsets(address)
             position = await self._fetch_end(address)
         except (PeerFailed, ProtocolError, StoreError) as error:
+            # The master may have died after it sent its topics: no later sync may resume their records.
+            self._ha_replica.resume_waiting()
             self.catch_up.master_failed()
             if not self._is_failing:
-                self._turn.effects.append(
-                    Log("warning", "master's tables not copied", {"master": address, "reason": str(error)})
-                )
+                self._turn.log("warning", "master's tables not copied", master=address, reason=str(error))
             self._is_failing = True
             return
         finally:
             self._is_busy = False
-        self.has_synced, self._is_failing = True, False
-        self._pending_offsets = (position, offsets, delays)
-        self._apply_offsets(self._turn.effects)
+        self.has_synced, self._is_failing, self._ha_replica.needs_tables = True, False, False
+        if pending is not None:
+            self._pending_offsets = (position, *pending)
+        self._apply_offsets()
+
+    async def _exchange_offsets(self, address: str) -> tuple[Offsets, DelayOffsets]:
+        """Send the master the offsets that it lacks, and return its own."""
+        await self._send_commits(address)
+        offsets = _decode_answer(Offsets, await _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
+        return offsets, _decode_answer(DelayOffsets, await _call(address, RequestCode.GET_ALL_DELAY_OFFSET))
 
     async def _fetch_end(self, address: str) -> int:
         """Return the end of the master's log, and report this replica's state to the master."""
         requested_ms = self._turn.now_ms
-        command = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO, fields=self.report())
-        figures = _decode_answer(Table, (await PeerCall(address, command)))
+        command = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO, fields=self._report())
+        figures = _decode_answer(Table, await PeerCall(address, command))
         position = parse_count(figures.table.get("commitLogMaxOffset"), 0)
         self.catch_up.master_answered(requested_ms, position)
         return position
 
     async def _copy_tables(self, address: str) -> Container[str]:
-        """Apply the master's topics and groups, and delete all others. Return the topics that a Java master mapped."""
-        now_ms = self._turn.now_ms
-        topics = _decode_answer(Topics, (await _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
+        """Apply the master's topics and groups. Return the topics that a Java master mapped.
+
+        All others are deleted, but only while the log is known to be a copy of the master's: a master that lost its
+        disk has no topics, and this replica has the last copy of their messages.
+        """
+        topics = _decode_answer(Topics, await _call(address, RequestCode.GET_ALL_TOPIC_CONFIG))
         configs, mapped = topics.topic_config_table, topics.topic_queue_mapping_detail_map
         # Mappings before topics: without its mapping a static topic would be read as a normal one.
-        self._turn.effects += self._replica_mappings.adopt_java(mapped)
+        self._replica_mappings.adopt_java(mapped)
         changed = [config for name, config in configs.items() if self._topics.find(name) != config]
         if changed:
-            self._topics.put_all(changed, now_ms)
-        for name in [name for name in self._topics.all() if name not in configs and not self._topics.is_system(name)]:
-            self._store.delete_topic(name)
-            self._offsets.forget_topic(name)
-            self._topics.delete(name, now_ms)
-        groups = _decode_answer(Groups, (await _call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
+            self._topics.put_all(changed)
+        if self._ha_replica.is_following:
+            self._delete_topics_except(configs)
+        groups = _decode_answer(Groups, await _call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         self._master_groups = set(groups.subscription_group_table)
         known = self._groups.all()
         new = [config for name, config in groups.subscription_group_table.items() if known.get(name) != config]
         if new:
-            self._groups.put_all(new, now_ms)
+            self._groups.put_all(new)
         for name in [name for name in known if name not in groups.subscription_group_table]:
-            if not self._has_commits(name):
-                self._groups.delete(name, now_ms)
+            if self._ha_replica.is_following and not self._has_commits(name):
+                self._groups.delete(name)
         return mapped
+
+    def _delete_topics_except(self, configs: Container[str]) -> None:
+        for name in [name for name in self._topics.all() if name not in configs and not self._topics.is_system(name)]:
+            self._store.delete_topic(name)
+            self._offsets.forget_topic(name)
+            self._topics.delete(name)
 
     def _has_commits(self, group: str) -> bool:
         return any(key.partition("@")[2] == group for key in self._offsets.unsent_commits or ())
@@ -276,9 +295,7 @@ class TableSync:
         own = self._offsets.unsent_commits
         if not own:
             return
-        master_offsets = _decode_answer(
-            Offsets, (await _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
-        ).offset_table
+        master_offsets = _decode_answer(Offsets, await _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)).offset_table
         count = 0
         for key, queues in [(key, dict(queues)) for key, queues in own.items()]:
             topic, _, group = key.partition("@")
@@ -298,16 +315,16 @@ class TableSync:
             if not own.get(key, True):
                 del own[key]
         if count:
-            self._turn.effects.append(Log("info", "offsets sent to the master", {"master": address, "queues": count}))
+            self._turn.log("info", "offsets sent to the master", master=address, queues=count)
 
-    def _apply_offsets(self, effects: list[Effect]) -> None:
+    def _apply_offsets(self) -> None:
         """Apply the master's offsets, once the log here has reached the master's end of that sync."""
         self.catch_up.reached(self._store.confirmed)
         if self._pending_offsets is not None and self._pending_offsets[0] <= self._store.confirmed:
             _, offsets, delays = self._pending_offsets
             self._pending_offsets = None
             self._offsets.merge_master(offsets)
-            self._delays.replace_offsets(delays, effects)
+            self._delays.replace_offsets(delays)
 
 
 def _call(address: str, code: RequestCode) -> PeerCall:

@@ -7,31 +7,35 @@ member (40), which then rebalances. Subscriptions belong to the group: the newes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.flow.awaitables import CLIENT_TIMEOUT_MS, ClientCall
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Timers
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.groups import GroupTable
+from holdfast.broker.tables.remote_members import RemoteMembers
 from holdfast.broker.tables.topics import TopicTable
-from holdfast.machine.effects import CloseChannel, Effect, SendBytes, SetTimer
+from holdfast.machine.component import Component
 from holdfast.machine.events import ChannelId
+from holdfast.machine.sample import Sample
+from holdfast.machine.turn import Turn
+from holdfast.model.access.identity import ANONYMOUS, Identity
 from holdfast.model.filter import is_tag_type
 from holdfast.model.group import Subscription
 from holdfast.model.topic import retry_topic
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
-from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.requests.heartbeat import (
     CAPABILITIES_FIELD,
     INNER_BATCH_CAPABILITY,
     ClientConfigCheck,
     ConsumerData,
     ConsumerGroupFields,
-    ConsumerList,
     Heartbeat,
     MessageModel,
     UnregisterFields,
@@ -39,6 +43,8 @@ from holdfast.wire.requests.heartbeat import (
 )
 
 TIMER: Final = "clients"
+GROUPS_TIMER: Final = "changed groups"
+"""Fires when members or topics of groups have changed."""
 SCAN_INTERVAL_MS: Final = 10_000
 SHORT_TIMEOUT_MS: Final = 40_000
 """Heartbeat timeout after a unit was closed. Clients of every kind send a heartbeat every 30 s."""
@@ -52,6 +58,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         peer: `host:port` of its end of the channel.
         serializer: The header encoding that it uses; the broker uses the same one for it.
+        sender: Who sent its last heartbeat.
     """
 
     client_id: str
@@ -61,6 +68,18 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     serializer: int
     seen_ms: int
+    sender: Identity = ANONYMOUS
+
+    def call(self, command: Command, timeout_ms: int = CLIENT_TIMEOUT_MS) -> ClientCall:
+        """Return a call of *command* to this client, in the header encoding that the client uses."""
+        command.serializer = self.serializer
+        return ClientCall(self.channel, command, timeout_ms)
+
+    def notify(self, turn: Turn, command: Command) -> None:
+        """Send *command* to this client in the header encoding that it uses, and expect no answer."""
+        command.flag |= ONE_WAY
+        command.serializer = self.serializer
+        turn.send(self.channel, [encode_command(command)])
 
 
 class Membership(msgspec.Struct, kw_only=True):
@@ -104,24 +123,31 @@ class Membership(msgspec.Struct, kw_only=True):
         return changed
 
 
-class ClientTable:
+class ClientTable(Component):
     """Producers and consumers by group and by channel.
 
     Attributes:
         record_consumer: Receives each group and hosted topic that a heartbeat subscribes to, unless it is broadcast.
-        on_change: Called with each consumer group whose members or topics changed.
-        remote_subscription: Returns a group's subscription to a topic if its members are connected to other brokers.
     """
 
-    def __init__(self, options: BrokerOptions, topics: TopicTable, groups: GroupTable) -> None:
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        groups: GroupTable,
+        remote: RemoteMembers,
+        record_consumer: Callable[[str, str], None],
+        turn: Turn,
+    ) -> None:
+        self._turn = turn
         self._timeout_ms = options.client_timeout_ms
         self._is_short_timeout_due = False
         self._short_timeout_end_ms = 0
         self._topics = topics
         self._groups = groups
-        self.record_consumer: Callable[[str, str], None] = lambda _group, _topic: None
-        self.on_change: Callable[[str], None] = lambda _group: None
-        self.remote_subscription: Callable[[str, str], Subscription | None] = lambda _group, _topic: None
+        self._record_consumer = record_consumer
+        self._remote = remote
+        self._changed_groups: list[str] = []
         self._producers: dict[str, dict[ChannelId, Client]] = {}
         self._consumers: dict[str, Membership] = {}
         # By client id: request-reply addresses the requester by it.
@@ -134,17 +160,20 @@ class ClientTable:
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_members,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
         }
 
     # Queries.
 
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """Return the subscription of *group* to *topic*, or None."""
         membership = self._consumers.get(group)
         found = None if membership is None else membership.subscriptions.get(topic)
-        return self.remote_subscription(group, topic) if found is None else found
+        return self._remote.subscription(group, topic) if found is None else found
 
     def has_group(self, group: str) -> bool:
         """Return whether a consumer of *group* is connected."""
@@ -193,24 +222,25 @@ class ClientTable:
             language=request.command.language,
             version=request.command.version,
             serializer=request.command.serializer,
-            seen_ms=request.now_ms,
+            seen_ms=self._turn.now_ms,
+            sender=request.identity,
         )
         producing, consuming = self._groups_by_channel.setdefault(request.channel, (set(), set()))
         for producer in beat.producer_data_set:
             self._producers.setdefault(producer.group_name, {})[request.channel] = client
             producing.add(producer.group_name)
-            self._producers_by_id[client.client_id] = client
-        configs = [self._groups.ensure(consumer.group_name, request.now_ms) for consumer in beat.consumer_data_set]
+        if beat.producer_data_set:
+            self._claim_id(client)
+        configs = [self._groups.ensure(consumer.group_name) for consumer in beat.consumer_data_set]
         self._topics.ensure_all(
             {
                 retry_topic(config.group_name): config.retry_queue_nums
                 for config in configs
                 if not isinstance(config, Refusal) and config.retry_queue_nums > 0
             },
-            request.now_ms,
         )
         for consumer in beat.consumer_data_set:
-            if self._join(consumer, client, beat, request):
+            if self._join(consumer, client, beat):
                 consuming.add(consumer.group_name)
         refusals = [config for config in configs if isinstance(config, Refusal)]
         # SYSTEM_BUSY: the next heartbeat creates the remaining groups. Other refusals do not fail the heartbeat.
@@ -219,20 +249,12 @@ class ClientTable:
 
     def unregister(self, request: Request) -> Answer:
         """Answer 35: the client leaves a group but may stay connected."""
-        fields = from_fields(UnregisterFields, request.command.fields)
+        fields = request.header_as(UnregisterFields)
         if fields.producer_group:
             self._leave_producers(fields.producer_group, request.channel)
         if fields.consumer_group:
-            self._leave_consumers(fields.consumer_group, request.channel, request.effects)
+            self._leave_consumers(fields.consumer_group, request.channel)
         return request.answer()
-
-    def list_members(self, request: Request) -> Answer:
-        """Answer 38. A group without members is an error: the requesting consumer then keeps its present queues."""
-        group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
-        members = self.members(group)
-        if not members:
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
-        return request.answer(body=java_json.encode(ConsumerList(members)))
 
     def check_config(self, request: Request) -> Answer:
         """Answer 46: check whether the broker supports a subscription's filter type."""
@@ -246,47 +268,50 @@ class ClientTable:
 
     # Time.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self) -> None:
         """Start the periodic scan for silent clients."""
-        effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
+        self._turn.set_timer(TIMER, self._turn.now_ms + SCAN_INTERVAL_MS)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+    def on_timer(self) -> None:
         """Expire silent clients, and set the timer for the next scan."""
-        assert name == TIMER
+        now_ms = self._turn.now_ms
         if self._is_short_timeout_due:
             self._is_short_timeout_due, self._short_timeout_end_ms = False, now_ms + SHORT_TIMEOUT_PERIOD_MS
-        effects += self.expire(now_ms)
-        effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
+        self.expire()
+        self._turn.set_timer(TIMER, now_ms + SCAN_INTERVAL_MS)
 
-    def remove_channel(self, channel: ChannelId, now_ms: int) -> list[Effect]:  # noqa: ARG002 - a common signature
+    def channel_closed(self, channel: ChannelId) -> None:
         """Remove a closed channel, and notify the members that shared groups with it."""
-        effects: list[Effect] = []
         producing, consuming = self._groups_by_channel.get(channel, (set(), set()))
         for group in sorted(producing):
             self._leave_producers(group, channel)
         for group in sorted(consuming):
-            self._leave_consumers(group, channel, effects)
+            self._leave_consumers(group, channel)
         self._groups_by_channel.pop(channel, None)
-        return effects
 
     def shorten_timeout(self) -> None:
         """Use the short heartbeat timeout for a while: clients may move to another broker and keep the connection."""
         self._is_short_timeout_due = True
 
-    def expire(self, now_ms: int) -> list[Effect]:
+    def expire(self) -> None:
         """Remove and disconnect every client without a recent heartbeat."""
-        effects: list[Effect] = []
+        now_ms = self._turn.now_ms
         timeout_ms = (
             min(SHORT_TIMEOUT_MS, self._timeout_ms) if now_ms < self._short_timeout_end_ms else self._timeout_ms
         )
         for channel in self._silent_channels(now_ms - timeout_ms):
-            effects += self.remove_channel(channel, now_ms)
-            effects.append(CloseChannel(channel))
-        return effects
+            self.channel_closed(channel)
+            self._turn.close(channel)
 
     # Joining and leaving.
 
-    def _join(self, consumer: ConsumerData, client: Client, beat: Heartbeat, request: Request) -> bool:
+    def _claim_id(self, client: Client) -> None:
+        """Let *client* get the replies for its id, unless a connected client of another user has that id."""
+        known = self._producers_by_id.get(client.client_id)
+        if known is None or known.sender.proven_user == client.sender.proven_user:
+            self._producers_by_id[client.client_id] = client
+
+    def _join(self, consumer: ConsumerData, client: Client, beat: Heartbeat) -> bool:
         """Make *client* a member of one group; return False if the group does not exist and is not created."""
         name = consumer.group_name
         config = self._groups.find(name)
@@ -307,11 +332,11 @@ class ClientTable:
         if not membership.is_broadcast:
             for topic in membership.subscriptions:
                 if self._topics.find(topic) is not None:
-                    self.record_consumer(name, topic)
+                    self._record_consumer(name, topic)
         if changed and config.notify_consumer_ids_changed_enable:
-            _notify(name, membership, request.effects)
+            self._notify_members(name, membership)
         if changed:
-            self.on_change(name)
+            self._note_change(name)
         return True
 
     def _leave_producers(self, group: str, channel: ChannelId) -> None:
@@ -325,22 +350,37 @@ class ClientTable:
         if newest is not None and newest.channel == channel and not remaining_groups:
             del self._producers_by_id[newest.client_id]
 
-    def _leave_consumers(self, group: str, channel: ChannelId, effects: list[Effect]) -> None:
+    def _leave_consumers(self, group: str, channel: ChannelId) -> None:
         self._groups_by_channel.get(channel, (set(), set()))[1].discard(group)
         membership = self._consumers.get(group)
         if membership is None or membership.members.pop(channel, None) is None:
             return
         if membership.members:
-            self.notify(group, effects)
+            self.notify(group)
         else:
             del self._consumers[group]
-        self.on_change(group)
+        self._note_change(group)
 
-    def notify(self, group: str, effects: list[Effect]) -> None:
+    def _note_change(self, group: str) -> None:
+        self._changed_groups.append(group)
+        self._turn.fire(GROUPS_TIMER)
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the numbers of connected producers and consumers."""
+        producing, consuming = self.count_channels()
+        yield Sample("broker_producers", "gauge", "Producer connections.", producing)
+        yield Sample("broker_consumers", "gauge", "Consumer connections.", consuming)
+
+    def drain_changed_groups(self) -> list[str]:
+        """Return the consumer groups whose members or topics changed, and clear the list."""
+        drained, self._changed_groups = self._changed_groups, []
+        return drained
+
+    def notify(self, group: str) -> None:
         """Notify the members of *group* on this broker to rebalance."""
         membership, config = self._consumers.get(group), self._groups.find(group)
         if membership is not None and (config is None or config.notify_consumer_ids_changed_enable):
-            _notify(group, membership, effects)
+            self._notify_members(group, membership)
 
     def _silent_channels(self, seen_before_ms: int) -> list[ChannelId]:
         last_seen_ms: dict[ChannelId, int] = {}
@@ -350,14 +390,9 @@ class ClientTable:
                 last_seen_ms[channel] = max(client.seen_ms, last_seen_ms.get(channel, 0))
         return [channel for channel, seen_ms in last_seen_ms.items() if seen_ms < seen_before_ms]
 
-
-def _notify(group: str, membership: Membership, effects: list[Effect]) -> None:
-    """Notify every member of *group* to rebalance."""
-    if membership.is_broadcast:
-        return
-    fields = to_fields(ConsumerGroupFields(consumer_group=group))
-    for client in membership.members.values():
-        command = Command(
-            code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=ONE_WAY, fields=fields, serializer=client.serializer
-        )
-        effects.append(SendBytes(client.channel, [encode_command(command)]))
+    def _notify_members(self, group: str, membership: Membership) -> None:
+        if membership.is_broadcast:
+            return
+        fields = to_fields(ConsumerGroupFields(consumer_group=group))
+        for client in membership.members.values():
+            client.notify(self._turn, Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields=fields))

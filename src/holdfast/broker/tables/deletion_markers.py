@@ -9,14 +9,14 @@ A send does not create a topic that has a marker. The file is `config/holdfastDe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from holdfast.broker.flow.component import NEWS_TIMER
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.config_store import load_config, write_config
-from holdfast.machine.effects import Effect
+from holdfast.broker.tables.config_file import config_file
+from holdfast.machine.turn import Turn
 from holdfast.model.deletion import DeletionMarker, Deletions, is_marked_when_deleted
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.disk import Disk
@@ -37,24 +37,25 @@ class DeletionMarkers:
     """The deletion markers known to this broker.
 
     Attributes:
-        on_change: Called when markers changed; registers at every name server.
+        encoded: The markers in the format of a registration.
+        file: The file with the markers.
     """
 
-    def __init__(self, disk: Disk, options: BrokerOptions) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, options: BrokerOptions, turn: Turn) -> None:
+        self._turn = turn
         self._cluster = options.cluster
         self._has_name_servers = bool(options.namesrv)
-        saved = load_config(disk, NAME, _Saved) or _Saved()
+        self.file = config_file(turn, disk, NAME, _Saved, lambda: _Saved(self._deletions.all()))
+        saved = self.file.load() or _Saved()
         self._deletions = Deletions(saved.markers)
         self._blocked: dict[str, int] = {}  # topic -> time when a deletion without a marker expires
         self.encoded = encode_markers(self._deletions.all())
-        self.on_change: Callable[[list[Effect]], None] = lambda _: None
 
-    def is_deleted(self, topic: str, now_ms: int) -> bool:
+    def is_deleted(self, topic: str) -> bool:
         """Return whether *topic* must not be created for a send."""
-        return self._blocked.get(topic, 0) > now_ms or self._deletions.is_deleted(topic, self._cluster)
+        return self._blocked.get(topic, 0) > self._turn.now_ms or self._deletions.is_deleted(topic, self._cluster)
 
-    def merge(self, text: str | None, effects: list[Effect]) -> None:
+    def merge(self, text: str | None) -> None:
         """Merge the markers that a name server sent."""
         if not text:
             return
@@ -63,22 +64,22 @@ class DeletionMarkers:
         except RemoteProtocolError:
             return  # Not from a Holdfast name server.
         if self._deletions.merge(markers):
-            self._save(effects)
-            self.on_change(effects)
+            self._save()
+            self._turn.fire(NEWS_TIMER)
 
-    def block_creation(self, topic: str, now_ms: int) -> None:
+    def block_creation(self, topic: str) -> None:
         """Block creation of deleted *topic* by sends for `BLOCK_MS`; its marker follows if it is deleted everywhere."""
+        now_ms = self._turn.now_ms
         if self._has_name_servers and is_marked_when_deleted(topic):
             self._blocked = {name: until_ms for name, until_ms in self._blocked.items() if until_ms > now_ms}
             self._blocked[topic] = now_ms + BLOCK_MS
 
-    def lift(self, topic: str, now_ms: int, effects: list[Effect]) -> None:
+    def lift(self, topic: str) -> None:
         """Remove the marker of *topic*, which was explicitly created. The next registration notifies name servers."""
         self._blocked.pop(topic, None)
-        if self._deletions.lift(topic, self._cluster, now_ms):
-            self._save(effects)
+        if self._deletions.lift(topic, self._cluster, self._turn.now_ms):
+            self._save()
 
-    def _save(self, effects: list[Effect]) -> None:
-        markers = self._deletions.all()
-        self.encoded = encode_markers(markers)
-        effects += write_config(self._disk, NAME, _Saved(markers))
+    def _save(self) -> None:
+        self.encoded = encode_markers(self._deletions.all())
+        self.file.save_change()

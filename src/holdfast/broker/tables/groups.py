@@ -1,19 +1,24 @@
 """The consumer groups on this broker, persisted in `config/subscriptionGroup.json`.
 
 An operator's change is on disk before the method that makes it returns. Groups that a consumer creates implicitly are
-persisted by `save`, some seconds later: after a crash before that, the consumer's next heartbeat creates them again.
+persisted some seconds later: after a crash before that, the consumer's next heartbeat creates them again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.broker.flow.request import Refusal
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.config_store import load_config, save_config
+from holdfast.broker.tables.config_file import config_file
 from holdfast.broker.tables.creation_limit import CreationLimit
+from holdfast.machine.component import Component
+from holdfast.machine.kept_file import KeptFile
+from holdfast.machine.sample import Sample
+from holdfast.machine.turn import Turn
 from holdfast.model.group import GroupConfig, find_group_fault
 from holdfast.store.base.disk import Disk
 from holdfast.wire.cluster.registration import DataVersion
@@ -44,18 +49,18 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     data_version: DataVersion = DataVersion()
 
 
-class GroupTable:
+class GroupTable(Component):
     """Every consumer group by name."""
 
-    def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, options: BrokerOptions, turn: Turn) -> None:
+        self._turn = turn
+        self._file = config_file(turn, disk, NAME, Groups, self.to_wire, saves_at_once=True)
         self._auto_create = options.auto_create_groups
-        saved = load_config(disk, NAME, Groups) or Groups(data_version=DataVersion(timestamp=now_ms))
+        saved = self._file.load() or Groups(data_version=DataVersion(timestamp=turn.now_ms))
         self._groups = {name: GroupConfig(group_name=name) for name in SYSTEM_GROUPS} | saved.subscription_group_table
         self._forbidden = saved.forbidden_table
         self.data_version = saved.data_version
         self._creations = CreationLimit()
-        self._is_saved = True
 
     def find(self, group: str) -> GroupConfig | None:
         """Return the configuration of *group*, or None if it does not exist."""
@@ -71,7 +76,7 @@ class GroupTable:
             subscription_group_table=self._groups, forbidden_table=self._forbidden, data_version=self.data_version
         )
 
-    def ensure(self, group: str, now_ms: int) -> GroupConfig | Refusal:
+    def ensure(self, group: str) -> GroupConfig | Refusal:
         """Return *group*, creating it if necessary, or the reason why it cannot be created."""
         known = self._groups.get(group)
         if known is not None:
@@ -83,38 +88,40 @@ class GroupTable:
             return Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist; create it first"
             )
-        if not self._creations.try_acquire(now_ms):
+        if not self._creations.try_acquire(self._turn.now_ms):
             return Refusal(
                 ResponseCode.SYSTEM_BUSY, "too many consumer groups are created at once; try again in a moment"
             )
-        self._change([created], now_ms)
+        self._change([created])
         return created
 
-    def put(self, config: GroupConfig, now_ms: int) -> None:
+    def put(self, config: GroupConfig) -> None:
         """Create or replace the group of *config*, and persist the table."""
-        self.put_all([config], now_ms)
+        self.put_all([config])
 
-    def put_all(self, configs: list[GroupConfig], now_ms: int) -> None:
+    def put_all(self, configs: list[GroupConfig]) -> None:
         """Create or replace the groups of *configs*, with one write."""
-        self._change(configs, now_ms)
-        self.save()
+        self._change(configs)
+        self._file.save_if_changed()
 
-    def delete(self, group: str, now_ms: int) -> None:
+    def delete(self, group: str) -> None:
         """Delete *group*, if it exists."""
         if self._groups.pop(group, None) is not None:
-            self._change([], now_ms)
-            self.save()
+            self._change([])
+            self._file.save_if_changed()
 
-    def save(self) -> None:
-        """Persist the table if it changed since the last write."""
-        if not self._is_saved:
-            save_config(self._disk, NAME, self.to_wire())
-            self._is_saved = True
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the number of groups."""
+        yield Sample("broker_groups", "gauge", "Consumer groups, including system groups.", len(self.all()))
 
-    def _change(self, configs: list[GroupConfig], now_ms: int) -> None:
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the files of this component."""
+        return (self._file,)
+
+    def _change(self, configs: list[GroupConfig]) -> None:
         self._groups |= {config.group_name: config for config in configs}
         version = self.data_version
         self.data_version = DataVersion(
-            state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
+            state_version=version.state_version, timestamp=self._turn.now_ms, counter=version.counter + 1
         )
-        self._is_saved = False
+        self._file.mark_changed()

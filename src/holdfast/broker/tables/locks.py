@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from holdfast.broker.flow.request import Answer, Handlers, Request
+from holdfast.broker.flow.request import Timers
+from holdfast.broker.tables.clients import TIMER as CLIENTS_TIMER
+from holdfast.machine.component import Component
+from holdfast.machine.turn import Turn
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.frames import java_json
-from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.requests.moves import HeldLock
-from holdfast.wire.requests.offsets import LockAnswer, LockBody
 
 LOCK_LIFE_MS: Final = 60_000
 
@@ -26,21 +26,20 @@ QueueKey = tuple[str, int]
 """Topic and queue number."""
 
 
-class QueueLocks:
+class QueueLocks(Component):
     """The owner and last renewal of each lock, by group and queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
         self._locks: dict[str, dict[QueueKey, tuple[str, int]]] = {}
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of this component, by request code."""
-        return {
-            RequestCode.LOCK_BATCH_MQ: self.lock_batch,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch,
-        }
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {CLIENTS_TIMER: self.expire}
 
-    def lock(self, group: str, client_id: str, queues: list[MessageQueue], now_ms: int) -> list[MessageQueue]:
+    def lock(self, group: str, client_id: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         """Lock those of *queues* that are free, expired or already the client's; return the locked ones."""
+        now_ms = self._turn.now_ms
         held = self._locks.setdefault(group, {})
         locked = []
         for queue in queues:
@@ -61,11 +60,11 @@ class QueueLocks:
         if not held:
             self._locks.pop(group, None)
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self) -> None:
         """Remove expired locks, so that groups that no longer exist use no memory."""
         for group, held in list(self._locks.items()):
             for queue_key, (_, since_ms) in list(held.items()):
-                if now_ms - since_ms > LOCK_LIFE_MS:
+                if self._turn.now_ms - since_ms > LOCK_LIFE_MS:
                     del held[queue_key]
             if not held:
                 del self._locks[group]
@@ -94,18 +93,6 @@ class QueueLocks:
                 del held[queue_key]
             if not held:
                 del self._locks[group]
-
-    def lock_batch(self, request: Request) -> Answer:
-        """Answer 41 with the queues that the client has locked now."""
-        body = java_json.decode(request.command.body, LockBody)
-        locked = self.lock(body.consumer_group, body.client_id, body.mq_set, request.now_ms)
-        return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=locked)))
-
-    def unlock_batch(self, request: Request) -> Answer:
-        """Answer 42: release queue locks."""
-        body = java_json.decode(request.command.body, LockBody)
-        self.unlock(body.consumer_group, body.client_id, body.mq_set)
-        return request.answer()
 
 
 def _key(queue: MessageQueue) -> QueueKey:

@@ -10,11 +10,15 @@ Counting is on the hot path and consists of additions only. Everything else happ
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from holdfast.machine.effects import Effect, SetTimer
+from holdfast.broker.flow.request import Timers
+from holdfast.machine.component import Component
+from holdfast.machine.sample import Sample
+from holdfast.machine.turn import Turn
 
 TIMER: Final = "stats"
 SAMPLE_INTERVAL_MS: Final = 10_000
@@ -29,6 +33,17 @@ GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 SEND_BACK_NUMS: Final = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+
+# Counter -> name and help text of the metric. Keys that contain a group have the form `topic@group`.
+_BY_TOPIC: Final = {
+    TOPIC_PUT_NUMS: ("broker_topic_puts", "Messages stored, by topic."),
+    TOPIC_PUT_SIZE: ("broker_topic_put_bytes", "Bytes stored, by topic."),
+}
+_BY_GROUP: Final = {
+    GROUP_GET_NUMS: ("broker_group_gets", "Messages delivered, by topic and group."),
+    GROUP_GET_SIZE: ("broker_group_get_bytes", "Bytes delivered, by topic and group."),
+    SEND_BACK_NUMS: ("broker_group_send_backs", "Messages that a group failed to consume, by topic and group."),
+}
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -108,7 +123,7 @@ def _rate(row: deque[tuple[int, int, int]]) -> Rate:
     )
 
 
-class BrokerStats:
+class BrokerStats(Component):
     """Every counter of the broker.
 
     Attributes:
@@ -117,8 +132,9 @@ class BrokerStats:
         pulls_found, pulls_missed: Pulls that returned messages, and those that returned none.
     """
 
-    def __init__(self, now_ms: int = 0) -> None:
-        self.started_ms = now_ms
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.started_ms = turn.now_ms
         self.puts = Counter()
         self.gets = Counter()
         self.pulls_found = Counter()
@@ -128,8 +144,8 @@ class BrokerStats:
         self._group_gets: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         # (puts, gets) at the last two midnights.
         self._midnights = [(0, 0), (0, 0)]
-        self._day = now_ms // _DAY_MS
-        self._sampled_ms = now_ms
+        self._day = turn.now_ms // _DAY_MS
+        self._sampled_ms = turn.now_ms
 
     # Counting.
 
@@ -184,6 +200,21 @@ class BrokerStats:
             counter.sample(self._sampled_ms)
         return counter
 
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the totals, and the counts by topic and group."""
+        yield Sample("broker_puts", "counter", "Messages stored.", self.puts.value)
+        yield Sample("broker_gets", "counter", "Messages delivered.", self.gets.value)
+        yield Sample("broker_pulls_found", "counter", "Pulls that returned messages.", self.pulls_found.value)
+        yield Sample("broker_pulls_missed", "counter", "Pulls that returned no message.", self.pulls_missed.value)
+        for name, key, counter in self.all_named():
+            if name in _BY_TOPIC:
+                metric, about = _BY_TOPIC[name]
+                yield Sample(metric, "counter", about, counter.value, {"topic": key})
+            elif name in _BY_GROUP:
+                metric, about = _BY_GROUP[name]
+                topic, _, group = key.partition("@")
+                yield Sample(metric, "counter", about, counter.value, {"topic": topic, "group": group})
+
     def all_named(self) -> list[tuple[str, str, Counter]]:
         """Return every counter that has a name, as (name, key, counter)."""
         return [(name, key, counter) for (name, key), counter in self._named.items()]
@@ -212,18 +243,22 @@ class BrokerStats:
 
     # Time.
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def timers(self) -> Timers:
+        """Return the timers of this component, by name."""
+        return {TIMER: self.on_timer}
+
+    def start(self) -> None:
         """Take the first sample and start the timer."""
+        now_ms = self._turn.now_ms
         self.started_ms = now_ms
         self._day = now_ms // _DAY_MS
-        self._sample(now_ms)
-        effects.append(SetTimer(TIMER, now_ms + SAMPLE_INTERVAL_MS))
+        self._sample()
+        self._turn.set_timer(TIMER, now_ms + SAMPLE_INTERVAL_MS)
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+    def on_timer(self) -> None:
         """Take the next sample and set the timer."""
-        assert name == TIMER
-        self._sample(now_ms)
-        effects.append(SetTimer(TIMER, now_ms + SAMPLE_INTERVAL_MS))
+        self._sample()
+        self._turn.set_timer(TIMER, self._turn.now_ms + SAMPLE_INTERVAL_MS)
 
     def forget_topic(self, topic: str) -> None:
         """Remove the counters of a deleted topic."""
@@ -235,7 +270,8 @@ class BrokerStats:
             if key[1] != topic and not key[1].startswith(f"{topic}@")
         }
 
-    def _sample(self, now_ms: int) -> None:
+    def _sample(self) -> None:
+        now_ms = self._turn.now_ms
         self._sampled_ms = now_ms
         for counter in (self.puts, self.gets, self.pulls_found, self.pulls_missed, *self._named.values()):
             counter.sample(now_ms)

@@ -4,9 +4,9 @@ The index type of a topic's queues is set at its creation and does not change. T
 contains it, because a reopened store reads it from there.
 
 An operator's change is on disk before the method that makes it returns, so that an acknowledged creation survives a
-crash. Topics that are created implicitly (`create_for_send`, `ensure`) are persisted by `save`: once per event, before
-its answers are sent. `changed` contains the topics that changed since the last registration; `registration.py` consumes
-it.
+crash. Topics that are created implicitly (`create_from_template`, `ensure`) are persisted by `save`: once per event,
+before its answers are sent. `changed` contains the topics that changed since the last registration; `registration.py`
+consumes it.
 
 The system topics are those that a Java broker registers. Clients and tools expect some of them. Besides, a name server
 treats the registration of a single topic as an incremental update.
@@ -14,20 +14,23 @@ treats the registration of a single topic as an incremental update.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.broker.flow.request import Refusal
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.config_store import load_config, save_config
+from holdfast.broker.tables.config_file import config_file
 from holdfast.broker.tables.creation_limit import CreationLimit
 from holdfast.broker.tables.deletion_markers import DeletionMarkers
+from holdfast.machine.component import Component
+from holdfast.machine.kept_file import KeptFile
+from holdfast.machine.sample import Sample
+from holdfast.machine.turn import Turn
 from holdfast.model.delay import DelayLevels
 from holdfast.model.topic import (
     AUTO_CREATE_TOPIC,
-    BATCH_QUEUE,
     CHECK_MAX_TOPIC,
     FORWARD_TOPIC,
     HALF_TOPIC,
@@ -35,14 +38,15 @@ from holdfast.model.topic import (
     OFFSET_MOVED_TOPIC,
     OP_HALF_TOPIC,
     QUEUE_TYPE,
+    QUEUE_TYPES,
     READ_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
-    SIMPLE_QUEUE,
     SYSTEM_PREFIX,
     Permission,
     TopicConfig,
+    find_index_name,
     find_name_fault,
 )
 from holdfast.store.base.disk import Disk
@@ -63,30 +67,26 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     data_version: DataVersion = DataVersion()
 
 
-class TopicTable:
+class TopicTable(Component):
     """Every topic by name.
 
     Args:
         disk: The disk with the file.
         options: The broker's name, and whether it may create topics.
-        now_ms: The current time.
         store: The store with the queues of the topics.
 
     Attributes:
         deletions: The topics that sends must not create.
-        on_created: Called with a topic that a send created, its template, and the number of queues its sender
-            requested.
         data_version: Rises with every change; name servers compare it.
         changed: Names of the topics that changed since they were last registered.
     """
 
-    def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0, store: MessageStore | None = None) -> None:
-        self._disk = disk
-        self.deletions = DeletionMarkers(disk, options)
-        self.on_created: Callable[[str, str, int], None] = lambda _name, _template, _queues: None
+    def __init__(self, disk: Disk, options: BrokerOptions, turn: Turn, store: MessageStore | None = None) -> None:
+        self._turn = turn
+        self._file = config_file(turn, disk, NAME, _Saved, self._to_saved, saves_at_once=True)
+        self.deletions = DeletionMarkers(disk, options, turn)
         self._store = store
-        self._options = options
-        saved = load_config(disk, NAME, _Saved) or _Saved(data_version=DataVersion(timestamp=now_ms))
+        saved = self._file.load() or _Saved(data_version=DataVersion(timestamp=turn.now_ms))
         self._topics = {config.name: config for config in _system_topics(options)}
         self._system = frozenset(self._topics)
         self._topics |= saved.topic_config_table
@@ -95,7 +95,6 @@ class TopicTable:
         self.data_version = saved.data_version
         self.changed: set[str] = set()
         self._creations = CreationLimit()
-        self._is_saved = True
 
     def find(self, name: str) -> TopicConfig | None:
         """Return the configuration of *name*, or None if this broker does not have the topic."""
@@ -117,39 +116,37 @@ class TopicTable:
         """Return the names of the system topics, including one that may not exist yet."""
         return sorted(self._system | {CHECK_MAX_TOPIC})
 
-    def put(self, config: TopicConfig, now_ms: int) -> None:
+    def put(self, config: TopicConfig) -> None:
         """Create or replace the topic of *config*, and persist the table."""
         if self._topics.get(config.name) == config:
             # Register it again: a name server may have lost the topic.
             self.changed.add(config.name)
             return
-        self.put_all([config], now_ms)
+        self.put_all([config])
 
-    def put_all(self, configs: list[TopicConfig], now_ms: int) -> None:
+    def put_all(self, configs: list[TopicConfig]) -> None:
         """Create or replace the topics of *configs*, with one write."""
-        self._add(configs, now_ms)
+        self._add(configs)
         self.save()
         if self._store is not None:
             for config in configs:
-                if config.has_batch_index:
-                    self._store.set_batched(config.name)
+                self._store.set_queue_type(config.name, config.queue_type)
 
     def find_kind_fault(self, config: TopicConfig) -> str | None:
         """Return why *config* asks for an impossible index type, or None if the type is possible."""
-        name, kind = config.name, config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
-        if kind not in {SIMPLE_QUEUE, BATCH_QUEUE}:
-            return f"the queue type {kind} is not supported; use {SIMPLE_QUEUE} or {BATCH_QUEUE}"
+        name, kind = config.name, config.queue_type
+        if kind not in QUEUE_TYPES.values():
+            return f"the queue type {kind} is not supported; use {' or '.join(QUEUE_TYPES.values())}"
         known = self._topics.get(name)
         if known is not None:
-            if known.has_batch_index == config.has_batch_index:
+            if find_index_name(known.queue_type) == find_index_name(kind):
                 return None
-            current = "batch" if config.has_batch_index else "simple"
             return (
                 f"{QUEUE_TYPE} of topic {name} cannot become {kind} while it is served: stop the broker and run "
-                f"`holdfast index convert {name} --to {current} --store DIR` on its folder"
+                f"`holdfast index convert {name} --to {find_index_name(kind)} --store DIR` on its folder"
             )
-        leftover = None if self._store is None else self._store.is_batched(name)
-        if leftover is not None and leftover != config.has_batch_index:
+        leftover = None if self._store is None else self._store.find_queue_type(name)
+        if leftover is not None and leftover != kind:
             return f"queues of an earlier topic {name} with another {QUEUE_TYPE} still exist: delete it first"
         return None
 
@@ -160,24 +157,14 @@ class TopicTable:
         base = self._topics.get(template)
         return base is not None and bool(base.permission & Permission.INHERIT)
 
-    def create_for_send(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
-        """Return the topic of a send; create it from the topic *template* if it is missing and that is permitted."""
-        known = self._topics.get(name)
-        if known is not None:
-            return known
-        created = self.create_from_template(name, template, queues, now_ms)
-        if isinstance(created, TopicConfig) and not name.startswith(RETRY_PREFIX):
-            self.on_created(name, template, queues)
-        return created
-
-    def create_from_template(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
+    def create_from_template(self, name: str, template: str, queues: int) -> TopicConfig | Refusal:
         """Create a missing topic, with the smaller of *queues* and the template's number of queues."""
         fault = find_name_fault(name)
         if fault is not None:
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if name.startswith(RETRY_PREFIX):
-            return self.ensure(name, 1, now_ms)
-        if self.deletions.is_deleted(name, now_ms):
+            return self.ensure(name, 1)
+        if self.deletions.is_deleted(name):
             return Refusal(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{name}] was deleted, so a send does not create it; create it again first, with holdfast topic "
@@ -186,7 +173,7 @@ class TopicTable:
         base = self._topics.get(template)
         if base is None or not base.permission & Permission.INHERIT:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
-        if not self._creations.try_acquire(now_ms):
+        if not self._creations.try_acquire(self._turn.now_ms):
             return Refusal(ResponseCode.SYSTEM_BUSY, "too many topics are created at once; try again in a moment")
         count = max(1, min(queues, base.write_queues))
         created = TopicConfig(
@@ -196,19 +183,19 @@ class TopicTable:
             permission=int(base.permission & ~Permission.INHERIT),
             filter_type=base.filter_type,
         )
-        self._add([created], now_ms)
+        self._add([created])
         return created
 
-    def ensure(self, name: str, queues: int, now_ms: int, permission: int = int(READ_WRITE)) -> TopicConfig:
+    def ensure(self, name: str, queues: int, permission: int = int(READ_WRITE)) -> TopicConfig:
         """Return topic *name*, which the broker itself needs; create it with *queues* queues if it is missing."""
         known = self._topics.get(name)
         if known is not None:
             return known
         created = TopicConfig(name=name, read_queues=queues, write_queues=queues, permission=permission)
-        self._add([created], now_ms)
+        self._add([created])
         return created
 
-    def ensure_all(self, queues: dict[str, int], now_ms: int) -> None:
+    def ensure_all(self, queues: dict[str, int]) -> None:
         """Create the missing ones of these topics, given as name and number of queues."""
         created = [
             TopicConfig(name=name, read_queues=count, write_queues=count)
@@ -216,13 +203,13 @@ class TopicTable:
             if name not in self._topics
         ]
         if created:
-            self._add(created, now_ms)
+            self._add(created)
 
-    def delete(self, name: str, now_ms: int) -> None:
+    def delete(self, name: str) -> None:
         """Delete *name*, if it exists."""
         if self._topics.pop(name, None) is not None:
             self.changed.discard(name)
-            self._add([], now_ms)
+            self._add([])
             self.save()
 
     def drain_changed(self) -> dict[str, TopicConfig]:
@@ -231,27 +218,36 @@ class TopicTable:
         self.changed = set()
         return drained
 
-    def mark_changed(self, name: str, now_ms: int) -> None:
+    def mark_changed(self, name: str) -> None:
         """Mark *name* for registration: something beside its configuration changed that name servers need to know."""
         self.changed.add(name)
-        self._bump(now_ms)
+        self._bump()
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the number of topics."""
+        yield Sample("broker_topics", "gauge", "Topics, including system topics.", len(self._topics))
+
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the files of this component."""
+        return (self._file, self.deletions.file)
 
     def save(self) -> None:
         """Persist the table if it changed since the last write."""
-        if not self._is_saved:
-            save_config(self._disk, NAME, _Saved(topic_config_table=self._topics, data_version=self.data_version))
-            self._is_saved = True
+        self._file.save_if_changed()
 
-    def _add(self, configs: list[TopicConfig], now_ms: int) -> None:
+    def _to_saved(self) -> _Saved:
+        return _Saved(topic_config_table=self._topics, data_version=self.data_version)
+
+    def _add(self, configs: list[TopicConfig]) -> None:
         self._topics |= {config.name: config for config in configs}
         self.changed |= {config.name for config in configs}
-        self._bump(now_ms)
-        self._is_saved = False
+        self._bump()
+        self._file.mark_changed()
 
-    def _bump(self, now_ms: int) -> None:
+    def _bump(self) -> None:
         version = self.data_version
         self.data_version = DataVersion(
-            state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
+            state_version=version.state_version, timestamp=self._turn.now_ms, counter=version.counter + 1
         )
 
 

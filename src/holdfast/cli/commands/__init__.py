@@ -14,6 +14,9 @@ cluster       `holdfast cluster`: inspect the cluster, rebalance logical queues
 move          `holdfast move`: list, cancel and resume moves
 dr            `holdfast dr`: open and close units after the loss of a site
 profile       `holdfast profile`: saved clusters
+tls           `holdfast tls`: certificates for development
+user          `holdfast user`: users of a cluster with access control
+acl           `holdfast acl`: what users may do
 bench         `holdfast bench`: a small load test
 index         `holdfast index`: convert the index of a stopped broker
 pipeline      `holdfast pipeline`: Spark jobs over store folders

@@ -89,7 +89,9 @@ def bench(
 
 
 async def _run(session: Session, load: Load, *, own_queues: int | None) -> Figures:
-    async with Admin(session.namesrv, timeout_s=session.timeout_s, unit=session.unit) as admin:
+    async with Admin(
+        session.namesrv, timeout_s=session.timeout_s, unit=session.unit, tls=session.tls, **session.access
+    ) as admin:
         if own_queues is not None:
             await admin.topics.apply(load.topic, await admin.topics.plan(load.topic, queues=own_queues))
         else:
@@ -132,16 +134,24 @@ class _ConsumedCounter:
 
 async def _measure(session: Session, load: Load, *, start: Start) -> Figures:
     consumed = _ConsumedCounter()
+    namesrv, unit, access = session.namesrv, session.unit, session.access
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(load.consumers):
             consumer = PushConsumer(
-                session.namesrv, GROUP, listener=consumed.count_message, start=start, concurrency=64, unit=session.unit
+                namesrv,
+                GROUP,
+                listener=consumed.count_message,
+                start=start,
+                concurrency=64,
+                unit=unit,
+                tls=session.tls,
+                **access,
             )
             consumer.subscribe(load.topic)
             await stack.enter_async_context(consumer)
         producers = [
             await stack.enter_async_context(
-                Producer(session.namesrv, GROUP, timeout_s=session.timeout_s, unit=session.unit)
+                Producer(namesrv, GROUP, timeout_s=session.timeout_s, unit=unit, tls=session.tls, **access)
             )
             for _ in range(load.producers)
         ]

@@ -36,6 +36,11 @@ def describe(session: Session) -> None:
         ("puts per second", found.puts_per_second),
         ("gets per second", found.gets_per_second),
         *link_facts(found.route_push),
+        *(
+            (f"trusted by {broker.name}", ", ".join(broker.trusted_brokers))
+            for broker in found.brokers
+            if broker.trusted_brokers
+        ),
     ]
     session.show(found, Facts(facts), status_table(found.brokers), push_table(found.route_push))
 

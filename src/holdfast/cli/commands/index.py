@@ -15,7 +15,7 @@ from holdfast.model.errors import ConfigError
 from holdfast.runtime.folder_lock import lock_store
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.conversion.index_conversion import IndexConversion
-from holdfast.store.recovery.conversion_plan import IndexKind, QueueFigures
+from holdfast.store.recovery.conversion_plan import ConvertedKind, QueueFigures
 
 app = typer.Typer(no_args_is_help=True, help="Work on the indexes of a stopped broker.")
 
@@ -53,7 +53,7 @@ class ConversionReport(msgspec.Struct, frozen=True, kw_only=True):
 def convert(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     *,
-    to: Annotated[IndexKind, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
+    to: Annotated[ConvertedKind, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
     store: Annotated[Path, typer.Option(metavar="DIR", help="The store folder of a stopped broker.")],
     queue: Annotated[
         int | None,

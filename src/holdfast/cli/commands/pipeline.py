@@ -20,13 +20,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from holdfast.admin.tables import print_all, print_json
-from holdfast.cli.arguments import NamesrvOption, ProfileOption
-from holdfast.cli.profiles import find_namesrv
+from holdfast.cli.arguments import (
+    AccessKeyOption,
+    AuthModeOption,
+    NamesrvOption,
+    ProfileOption,
+    SecretFileOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TlsVerifyOption,
+)
+from holdfast.cli.credentials import credentials_of
+from holdfast.cli.profiles import find_cluster
 from holdfast.cli.progress import show_progress
-from holdfast.cli.shared_options import command_with, flag_of
+from holdfast.cli.shared_options import cluster_flags, command_with
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.extras import describe_missing
-from holdfast.store.recovery.conversion_plan import IndexKind
+from holdfast.store.recovery.conversion_plan import ConvertedKind
 
 if TYPE_CHECKING:
     from holdfast.pipeline.reports.report import JobReport
@@ -197,7 +208,7 @@ def convert_index(
     *,
     stores: StoresArgument,
     topic: Annotated[str, typer.Option(metavar="TOPIC", help="The topic.")],
-    to: Annotated[IndexKind, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
+    to: Annotated[ConvertedKind, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
 ) -> None:
     """Convert the index of a topic to the other kind, in folders of stopped brokers or in copies of them.
 
@@ -275,13 +286,21 @@ def backfill(
     rows: Annotated[int, typer.Option(min=1, help="About how many rows to write in one step.")] = 200_000,
     namesrv: NamesrvOption = None,
     profile: ProfileOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_verify: TlsVerifyOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    access_key: AccessKeyOption = None,
+    secret_file: SecretFileOption = None,
+    auth_mode: AuthModeOption = None,
 ) -> None:
     """Write an archive back to a topic: each message once, in order for each key. May be stopped and run again.
 
     Example: holdfast pipeline backfill /archive --to orders-again --where "topic = 'orders'" --state backfill-1
     """
-    del namesrv, profile  # `flag_of` reads them: a flag wins over both variables
-    address, _ = find_namesrv(flag_of(context, "namesrv"), flag_of(context, "profile"), os.environ)
+    # `cluster_flags` and `credentials_of` read them: a flag wins over all variables.
+    del namesrv, profile, tls_ca, tls_verify, tls_cert, tls_key, access_key, secret_file, auth_mode
+    cluster = find_cluster(cluster_flags(context), os.environ)
     with run.tasks(BACKFILL) as tasks:
         spark = getattr(tasks, "spark", None)
         if spark is None:
@@ -290,6 +309,15 @@ def backfill(
 
         frame = job.read_archive(spark, source) if kind is None else spark.read.format(kind).load(source)
         found = job.backfill(
-            frame, address, topic, state, source=source, where=where, rows_per_piece=rows, show=run.show
+            frame,
+            cluster.namesrv,
+            topic,
+            state,
+            source=source,
+            where=where,
+            rows_per_piece=rows,
+            show=run.show,
+            tls=cluster.tls,
+            credentials=credentials_of(context),
         )
     run.print_result(found, job.to_report(found), [source])

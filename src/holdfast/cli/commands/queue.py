@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import typer
 
 from holdfast.admin.moves import get_leader
@@ -24,7 +25,7 @@ from holdfast.cli.move_output import (
     preview_parts,
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
-from holdfast.model.mapping import LogicalQueue, mapping_rows
+from holdfast.model.mapping import LogicalQueue, MergedTopic, mapping_rows
 from holdfast.model.scope import shown_broker, to_shown_scope
 from holdfast.model.segment import Segment
 
@@ -61,7 +62,7 @@ def list_queues(
     queues = [queue for _, queue in sorted(found.merged.queues.items())]
     shown = mapping_table(mapping_rows(queues)) if by_broker else segment_table(queues)
     moves = [move for move in view.moves if move.topic == topic]
-    value = {"topic": topic, "mapping": found.merged, "rows": mapping_rows(queues), "moves": moves}
+    value = {"topic": topic, "mapping": printed_mapping(found.merged), "rows": mapping_rows(queues), "moves": moves}
     session.show(value, static_facts(found), shown, *find_problems(view, found))
 
 
@@ -300,6 +301,15 @@ def static_facts(topic: StaticTopic) -> Facts:
     )
 
 
+def printed_mapping(merged: MergedTopic) -> dict[str, object]:
+    """Return a mapping as `--json` prints it: an unknown offset or time of a segment is -1."""
+    printed: dict[str, Any] = msgspec.to_builtins(merged)
+    for queue in printed["queues"].values():
+        for segment in queue["segments"]:
+            segment.update({name: -1 for name in ("first", "end", "first_ms", "last_ms") if segment[name] is None})
+    return printed
+
+
 def segment_table(queues: list[LogicalQueue], title: str = "") -> Table:
     """Return a table with every segment of every queue, the oldest first."""
     rows = [
@@ -308,7 +318,7 @@ def segment_table(queues: list[LogicalQueue], title: str = "") -> Table:
             segment.generation,
             segment.broker,
             segment.queue_id,
-            segment.first if segment.is_decided else None,
+            segment.first,
             segment.logical_end,
             str(queue.status_of(segment)),
             time_text(segment.last_ms),

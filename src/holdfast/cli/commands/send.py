@@ -145,7 +145,14 @@ async def _send_all(session: Session, messages: Iterator[Message], total: int | 
     """Send all messages with many in flight; stop sending after the first failure."""
     results: list[SendResult] = []
     failures: list[HoldfastError] = []
-    async with Producer(session.namesrv, GROUP, timeout_s=session.timeout_s, unit=session.unit) as producer:
+    async with Producer(
+        session.namesrv,
+        GROUP,
+        timeout_s=session.timeout_s,
+        unit=session.unit,
+        tls=session.tls,
+        **session.access,
+    ) as producer:
         with show_progress("sending", total, quiet=session.as_json or total == 1) as advance:
             window = asyncio.Semaphore(IN_FLIGHT_MAX)
 

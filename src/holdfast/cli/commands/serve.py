@@ -45,6 +45,50 @@ SetOption = Annotated[
 MetricsOption = Annotated[
     str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve /metrics and /health here.")
 ]
+TlsOption = Annotated[
+    Literal["disabled", "permissive", "enforcing"] | None,
+    typer.Option(help="Accept plain connections only, plain and TLS, or only TLS.", show_default="disabled"),
+]
+TlsCertOption = Annotated[
+    str | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate to present, in a PEM file.")
+]
+TlsKeyOption = Annotated[
+    str | None, typer.Option("--tls-key", metavar="FILE", help="The private key of the certificate, in a PEM file.")
+]
+TlsCaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-ca", metavar="FILE", help="The authorities that sign the certificates of peers, in a PEM file."
+    ),
+]
+AuthOption = Annotated[
+    bool | None,
+    typer.Option("--auth/--no-auth", help="Serve only users who are permitted to do what they ask.", show_default="no"),
+]
+ClusterSecretOption = Annotated[
+    str | None,
+    typer.Option("--cluster-secret", metavar="FILE", help="The secret that all servers of a cluster share."),
+]
+AclFileOption = Annotated[
+    str | None,
+    typer.Option("--acl-file", metavar="PATH", help="Follow RocketMQ's plain_acl.yml, or a folder of such files."),
+]
+InsecureOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--insecure/--no-insecure",
+        help="Listen beyond loopback without access control: anyone may do everything.",
+        show_default="no",
+    ),
+]
+AuditFileOption = Annotated[
+    str | None,
+    typer.Option("--audit-file", metavar="FILE", help="Append changes, failed logins and refusals as JSON lines."),
+]
+MetricsTokenOption = Annotated[
+    str | None,
+    typer.Option("--metrics-token", metavar="FILE", help="The token with which scrapers may read /metrics."),
+]
 LevelOption = Annotated[
     LogLevel | None,
     typer.Option("--log-level", metavar="LEVEL", help="Log this level and above: debug, info, warning, error."),
@@ -83,9 +127,11 @@ class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
     log_json: bool | None
     as_json: bool
     with_parent: bool
+    security_flags: dict[str, str | bool | None]
 
     def load(self, section: str, kind: type[_Options], flags: Mapping[str, object]) -> _Options:
         """Return the options of a role, merged from file, environment and flags."""
+        flags = {**flags, **self.security_flags}
         return load(section, kind, Sources(file=self.file, environment=os.environ, pairs=self.pairs, flags=flags))
 
     def start_logging(self, **bound: object) -> Emit:
@@ -130,6 +176,16 @@ def _role_options(
     log_json: LogJsonOption = None,
     as_json: JsonOption = False,
     with_parent: ParentOption = False,
+    tls: TlsOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_ca: TlsCaOption = None,
+    auth: AuthOption = None,
+    cluster_secret: ClusterSecretOption = None,
+    acl_file: AclFileOption = None,
+    insecure: InsecureOption = None,
+    audit_file: AuditFileOption = None,
+    metrics_token: MetricsTokenOption = None,
     debug: DebugOption = False,
 ) -> RoleStart:
     """Return the start options of a role. `main`, which catches failures, reads `--debug`."""
@@ -142,6 +198,18 @@ def _role_options(
         log_json=log_json,
         as_json=as_json,
         with_parent=with_parent,
+        security_flags={
+            "tls": tls,
+            "tls_cert": tls_cert,
+            "tls_key": tls_key,
+            "tls_ca": tls_ca,
+            "auth": auth,
+            "cluster_secret": cluster_secret,
+            "acl_file": acl_file,
+            "insecure": insecure,
+            "audit_file": audit_file,
+            "metrics_token": metrics_token,
+        },
     )
 
 

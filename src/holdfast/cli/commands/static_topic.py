@@ -21,7 +21,7 @@ from holdfast.cli.progress import show_progress
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.errors import BrokerRefused, ConfigError, HoldfastError
 from holdfast.model.scope import GLOBAL, SHOWN_GLOBAL, overlap, to_shown_scope, to_wire_scope
-from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, READ_WRITE, SIMPLE_QUEUE, TopicConfig, find_name_fault
+from holdfast.model.topic import QUEUE_TYPE, READ_WRITE, TopicConfig, find_index_name, find_name_fault
 from holdfast.wire.frames.codes import ResponseCode
 
 LogicalQueuesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Logical queues in total.")]
@@ -86,7 +86,7 @@ def create_static(
 
 def wrong_index_error(topic: str, broker: str, requested_type: str) -> NotAllowed:
     """Return the error for a topic whose kind of index differs from the wanted one, with the remedy."""
-    to = "batch" if requested_type == BATCH_QUEUE else "simple"
+    to = find_index_name(requested_type)
     return NotAllowed(
         f"the kind of a topic's index cannot change while it is served: stop {broker} and run "
         f"`holdfast index convert {topic} --to {to} --store DIR` on its folder"
@@ -100,7 +100,7 @@ def _refuse_index_change(topic: StaticTopic, requested_type: str | None) -> None
         NotAllowed: it has another kind.
     """
     for broker, config in sorted(topic.configs.items()):
-        if requested_type is not None and config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != requested_type:
+        if requested_type is not None and config.queue_type != requested_type:
             raise wrong_index_error(topic.name, broker, requested_type)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import typer
@@ -25,16 +25,14 @@ from holdfast.admin.topics import (
 )
 from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.commands import static_topic
-from holdfast.cli.commands.queue import find_problems, segment_table, static_facts
+from holdfast.cli.commands.queue import find_problems, printed_mapping, segment_table, static_facts
 from holdfast.cli.commands.static_topic import ScopeOption, create_static, find_scope, wrong_index_error
 from holdfast.cli.move_output import split_names
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
 from holdfast.model.errors import ConfigError
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.scope import to_shown_broker
-from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE, TopicConfig
-
-QueueType = Literal["simple", "batch"]
+from holdfast.model.topic import QUEUE_TYPE, QUEUE_TYPES, IndexName, TopicConfig, find_queue_type
 
 app = typer.Typer(no_args_is_help=True, help="Create, inspect, change and delete topics.")
 
@@ -44,7 +42,7 @@ BatchesOption = Annotated[
     bool, typer.Option("--batches", help="Keep a batch as one record with one index entry; see docs/batches.md.")
 ]
 QueueTypeOption = Annotated[
-    QueueType | None,
+    IndexName | None,
     typer.Option(
         "--queue-type",
         help="What an index entry stands for: a message, or a record (--batches).",
@@ -175,7 +173,7 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
         ]
         queues = [queue for _, queue in sorted(static.merged.queues.items())]
         session.show(
-            {**msgspec.to_builtins(found), "kind": "static", "mapping": static.merged},
+            {**msgspec.to_builtins(found), "kind": "static", "mapping": printed_mapping(static.merged)},
             Facts([*facts.pairs, *extra_facts]),
             segment_table(queues, title="Logical queues by segment"),
             _queue_table(found.queues, title="Physical queues"),
@@ -346,18 +344,18 @@ def _refuse_index_change(topic: str, changes: Sequence[TopicChange]) -> None:
         NotAllowed: the changes would give it another kind.
     """
     for change in changes:
-        requested_type = change.after.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
-        if change.before is not None and change.before.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != requested_type:
+        requested_type = find_queue_type(change.after.attributes)
+        if change.before is not None and find_queue_type(change.before.attributes) != requested_type:
             raise wrong_index_error(topic, change.broker, requested_type)
 
 
-def _index_attribute(queue_type: QueueType | None, *, batches: bool) -> dict[str, str]:
+def _index_attribute(queue_type: IndexName | None, *, batches: bool) -> dict[str, str]:
     """Return the attribute for the kind of index of a new topic; empty if no option gives it."""
-    if batches and queue_type == "simple":
+    if batches and queue_type not in {None, "batch"}:
         raise ConfigError("--batches means --queue-type batch: give only one of them")
     if queue_type is None and not batches:
         return {}
-    return {QUEUE_TYPE: SIMPLE_QUEUE if queue_type == "simple" else BATCH_QUEUE}
+    return {QUEUE_TYPE: QUEUE_TYPES[queue_type or "batch"]}
 
 
 def _kind_text(topic: TopicSummary | TopicDescription) -> str:

@@ -2,6 +2,7 @@
 
     holdfast-data/
       lock          locked while a cluster runs on this folder
+      admin.secret  with --auth: the secret of the administrator, and that of the servers in cluster.secret
       namesrv/      the name server's table
       broker-a/     the store of each broker
       broker-b/
@@ -16,17 +17,38 @@ import contextlib
 import os
 import signal
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import typer
 
 from holdfast.admin.cluster_start import ClusterPlan, plan_cluster, wait_until_registered
-from holdfast.cli.commands.serve import ConfigOption, DebugOption, LevelOption, LogJsonOption, warn_of_variables
+from holdfast.cli.commands.serve import (
+    AuthOption,
+    ConfigOption,
+    DebugOption,
+    InsecureOption,
+    LevelOption,
+    LogJsonOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TlsOption,
+    warn_of_variables,
+)
+from holdfast.cli.local_access import PROFILE, LocalAccess, prepare_access, write_profile
+from holdfast.client.access.credentials_options import CredentialsOptions
 from holdfast.config import LogOptions, Sources, UpOptions, load
 from holdfast.machine.effects import Log
-from holdfast.runtime.address import is_loopback, split_address
+from holdfast.model.access.client_tls import ClientTls
+from holdfast.model.access.user import CLUSTER_USER
+from holdfast.model.errors import ConfigError
+from holdfast.nameserver.options import NameServerOptions
+from holdfast.runtime.access.role_secrets_reader import read_role_secrets
+from holdfast.runtime.address import check_listening, split_address
 from holdfast.runtime.folder_lock import lock_folder
 from holdfast.runtime.logs import Emit, start_logging
 from holdfast.runtime.supervisor import Supervisor
@@ -61,6 +83,12 @@ def up(
         int | None,
         typer.Option(help="Serve /metrics and /health: name server on this port, brokers on the next ones."),
     ] = None,
+    tls: TlsOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_ca: TlsCaOption = None,
+    auth: AuthOption = None,
+    insecure: InsecureOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
     config: ConfigOption = None,
     settings: Annotated[
@@ -80,6 +108,12 @@ def up(
         "base_port": base_port,
         "flush": flush,
         "metrics_port": metrics_port,
+        "tls": tls,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_ca": tls_ca,
+        "auth": auth,
+        "insecure": insecure,
     }
     options = load("up", UpOptions, Sources(file=config, environment=os.environ, flags=flags))
     logs = load("log", LogOptions, Sources(file=config, environment=os.environ, flags={"json": log_json}))
@@ -87,21 +121,78 @@ def up(
     warn_of_variables(emit)
     # One log line per registration helps an operator, but only disturbs a user who tries Holdfast out.
     roles_level = log_level or (logs.level if logs.level != LogOptions().level else "warning")
+    extra = ["--log-level", roles_level, *(["--log-json"] if logs.json else [])]
+    extra += ["--config", str(config)] if config is not None else []
+    broker_extra = [word for pair in settings or () for word in ("--set", pair)]
+    _launch(options, config, extra, broker_extra, emit, as_json=as_json)
+
+
+def _launch(
+    options: UpOptions, config: Path | None, extra: list[str], broker_extra: list[str], emit: Emit, *, as_json: bool
+) -> None:
+    """Start the cluster on its folder, with *extra* arguments for every role, and run it until it is stopped."""
     folder = Path(options.data).resolve()
     with lock_folder(folder), contextlib.ExitStack() as reserved_ports:
         plan = plan_cluster(options, folder, reserved_ports)
-        extra = ["--log-level", roles_level, *(["--log-json"] if logs.json else [])]
-        extra += ["--config", str(config)] if config is not None else []
-        broker_extra = [word for pair in settings or () for word in ("--set", pair)]
-        asyncio.run(_run(plan, extra, broker_extra, emit, as_json=as_json))
+        access = prepare_access(folder, time.time_ns() // 1_000_000) if options.auth else None
+        flags = options.security_flags
+        flags |= {} if access is None else {"cluster_secret": str(access.cluster_secret)}
+        own_options = load("namesrv", NameServerOptions, Sources(file=config, environment=os.environ, flags=flags))
+        _check_listening(plan, own_options)
+        credentials = _own_credentials(own_options)
+        start = _Start(plan, own_options.outgoing_tls, credentials, [*extra, *_to_words(flags)], broker_extra)
+        asyncio.run(_run(start, access, emit, as_json=as_json))
 
 
-async def _run(plan: ClusterPlan, extra: list[str], broker_extra: list[str], emit: Emit, *, as_json: bool) -> None:
+class _Start(NamedTuple):
+    """What starts a cluster.
+
+    Attributes:
+        plan: The roles.
+        tls: How `up` asks the name server whether they have registered; None for a plain connection.
+        credentials: The server as which it asks; None without access control.
+        extra: Further arguments of every role.
+        broker_extra: Further arguments of every broker.
+    """
+
+    plan: ClusterPlan
+    tls: ClientTls | None
+    credentials: CredentialsOptions | None
+    extra: list[str]
+    broker_extra: list[str]
+
+
+def _check_listening(plan: ClusterPlan, options: NameServerOptions) -> None:
+    """Refuse at once what every role would refuse. What it only warns of, the roles log."""
+    host, _ = split_address(plan.namesrv_listen)
+    check_listening(host, has_auth=options.auth, has_tls=options.tls != "disabled", is_insecure=options.insecure)
+
+
+def _own_credentials(options: NameServerOptions) -> CredentialsOptions | None:
+    """Return the credentials of a server: `up` knows the secret of the cluster, but perhaps of no user."""
+    cluster = read_role_secrets(options).cluster
+    return CredentialsOptions(access_key=CLUSTER_USER, secret_key=cluster[0]) if options.auth else None
+
+
+def _to_words(flags: Mapping[str, str | bool | None]) -> list[str]:
+    """Return the arguments of `serve` for *flags*; None is no argument."""
+    words = []
+    for name, value in flags.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            words += [f"--{flag}", value]
+    return words
+
+
+async def _run(start: _Start, access: LocalAccess | None, emit: Emit, *, as_json: bool) -> None:
+    plan = start.plan
     supervisor = Supervisor(emit)
     stopping = asyncio.Event()
     _listen_to_signals(stopping, supervisor)
     try:
-        ready = asyncio.create_task(_start(supervisor, plan, extra, broker_extra))
+        ready = asyncio.create_task(_start(supervisor, start))
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({ready, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
@@ -111,7 +202,8 @@ async def _run(plan: ClusterPlan, extra: list[str], broker_extra: list[str], emi
             return
         await ready
         _warn(plan, emit)
-        _announce(plan, as_json=as_json)
+        profile = None if access is None else _save_profile(start, access, emit)
+        _announce(plan, access, profile, as_json=as_json)
         await stopped
         emit(Log("info", "stopping", {}))
     finally:
@@ -119,10 +211,11 @@ async def _run(plan: ClusterPlan, extra: list[str], broker_extra: list[str], emi
         await supervisor.stop()
 
 
-async def _start(supervisor: Supervisor, plan: ClusterPlan, extra: list[str], broker_extra: list[str]) -> None:
-    await supervisor.start([plan.name_server_spec(extra)])
-    await supervisor.start([plan.broker_spec(broker, [*broker_extra, *extra]) for broker in plan.brokers])
-    await wait_until_registered(plan)
+async def _start(supervisor: Supervisor, start: _Start) -> None:
+    plan = start.plan
+    await supervisor.start([plan.name_server_spec(start.extra)])
+    await supervisor.start([plan.broker_spec(broker, [*start.broker_extra, *start.extra]) for broker in plan.brokers])
+    await wait_until_registered(plan, start.tls, start.credentials)
 
 
 def _listen_to_signals(stopping: asyncio.Event, supervisor: Supervisor) -> None:
@@ -137,27 +230,37 @@ def _listen_to_signals(stopping: asyncio.Event, supervisor: Supervisor) -> None:
 
 
 def _warn(plan: ClusterPlan, emit: Emit) -> None:
-    host, _ = split_address(plan.namesrv_listen)
-    if not is_loopback(host):
-        text = "listening beyond loopback without access control: anyone who reaches these ports can read and write"
-        emit(Log("warning", text, {"host": host}))
     if plan.idle:
         emit(Log("warning", "brokers in the data folder that are not started", {"brokers": ", ".join(plan.idle)}))
 
 
-def _announce(plan: ClusterPlan, *, as_json: bool) -> None:
+def _save_profile(start: _Start, access: LocalAccess, emit: Emit) -> str:
+    """Write the profile; return the options that commands need to act as the administrator, perhaps none."""
+    try:
+        is_default = write_profile(os.environ, access, start.plan.namesrv, start.tls)
+    except ConfigError as error:
+        emit(Log("warning", "no profile written", {"reason": str(error)}))
+        return f" --namesrv {start.plan.namesrv} --access-key {access.access_key} --secret-file {access.secret_file}"
+    return "" if is_default and not os.environ.get("HOLDFAST_NAMESRV") else f" --profile {PROFILE}"
+
+
+def _announce(plan: ClusterPlan, access: LocalAccess | None, profile: str | None, *, as_json: bool) -> None:
     if as_json:
         listed = [{"name": broker.name, "address": broker.address} for broker in plan.brokers]
-        text = msgspec.json.encode({"namesrv": plan.namesrv, "brokers": listed}).decode()
+        ready: dict[str, object] = {"namesrv": plan.namesrv, "brokers": listed}
+        if access is not None:
+            ready["auth"] = {"access_key": access.access_key, "secret_file": str(access.secret_file)}
+        text = msgspec.json.encode(ready).decode()
     else:
-        text = _greeting(plan)
+        text = _greeting(plan, access, profile)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def _greeting(plan: ClusterPlan) -> str:
+def _greeting(plan: ClusterPlan, access: LocalAccess | None, profile: str | None) -> str:
     width = max(len("name server"), *(len(broker.name) for broker in plan.brokers))
-    namesrv_option = "" if plan.namesrv == "127.0.0.1:9876" else f" --namesrv {plan.namesrv}"
+    options = "" if plan.namesrv == "127.0.0.1:9876" else f" --namesrv {plan.namesrv}"
+    options = options if profile is None else profile
     return "\n".join(
         [
             f"Holdfast is up. Messages are kept in {plan.folder}.",
@@ -165,13 +268,26 @@ def _greeting(plan: ClusterPlan) -> str:
             f"  {'name server':{width}}  {plan.namesrv}{_metrics_text(plan.metrics)}",
             *(f"  {broker.name:{width}}  {broker.address}{_metrics_text(broker.metrics)}" for broker in plan.brokers),
             "",
+            *([] if access is None else _access_lines(access, profile)),
             "In another terminal:",
-            f'  holdfast send hello "first message"{namesrv_option}',
-            f"  holdfast tail hello --from earliest{namesrv_option}",
+            f'  holdfast send hello "first message"{options}',
+            f"  holdfast tail hello --from earliest{options}",
+            *([] if access is None else [f"  holdfast user create alice --save-to alice.secret{options}"]),
             "",
             "Stop with Ctrl-C; the same command starts it again with everything that was sent.",
         ]
     )
+
+
+def _access_lines(access: LocalAccess, profile: str | None) -> list[str]:
+    uses = f"Commands act as {access.access_key} by the profile {PROFILE}" if profile == "" else "Commands need options"
+    return [
+        "Every request needs a user with a permission for it. The administrator:",
+        f"  name         {access.access_key}",
+        f"  secret file  {access.secret_file}",
+        f"{uses}: see `holdfast profile list`." if profile == "" else f"{uses} to act as it:{profile}",
+        "",
+    ]
 
 
 def _metrics_text(address: str | None) -> str:

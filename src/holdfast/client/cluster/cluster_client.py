@@ -27,17 +27,25 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any, Final, Self
 
+import msgspec
+
+from holdfast.client.access.authenticator import Authenticator
+from holdfast.client.access.refusal import refusal
 from holdfast.client.cluster.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
-from holdfast.client.messages.arguments import check_seconds, check_text
-from holdfast.client.routes.name_server_session import NameServerSession, client_fields
+from holdfast.client.cluster.server_request import Handler, decode_request
+from holdfast.client.messages.arguments import check_text
+from holdfast.client.options import ClientOptions
+from holdfast.client.routes.name_server_session import NameServerSession
 from holdfast.client.routes.route_refresher import RouteRefresher
 from holdfast.client.routes.route_table import TopicRoute
-from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.machine.effects import Log
+from holdfast.model.errors import ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.runtime.fork import register_after_fork
 from holdfast.runtime.pool import Connection, ConnectionPool, is_caller_cancelled
+from holdfast.runtime.tls import WatchedContext, client_context
 from holdfast.wire.cluster.route import ClusterInfo
 from holdfast.wire.cluster.watch import ROUTES_CHANGED
 from holdfast.wire.frames import java_json
@@ -45,14 +53,10 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, response
 from holdfast.wire.requests.heartbeat import CAPABILITIES_FIELD
 
-REQUEST_TIMEOUT_S: Final = 3.0
 _UNIT_CLOSE_PAUSE_S: Final = 1.0
 _NO_CAPABILITIES: Final[frozenset[str]] = frozenset()
 
 log = logging.getLogger("holdfast.client")
-
-Handler = Callable[[str, Command], Awaitable[Command | None]]
-"""Answers a request of a broker. Gets the broker's address and the request; returns the answer, or None for none."""
 
 
 def now_ms() -> int:
@@ -65,12 +69,18 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class ClusterClient:
-    """A client of one cluster.
+def ignore(_: object) -> None:
+    """Do nothing: the default of a callback."""
 
-    Args:
-        namesrv: `host:port;host:port`, or the URL of an address server that returns such a list.
-        timeout_s: The default timeout of a request.
+
+async def ignore_broker(_: str) -> None:
+    """Do nothing: the default of a callback."""
+
+
+class ClientCallbacks(msgspec.Struct, frozen=True):
+    """What a producer or consumer adds to its client.
+
+    Attributes:
         handlers: Request code -> handler of that request from a broker.
         heartbeat: Builds the heartbeat; None to send none.
         goodbyes: Builds the requests that unregister this client at brokers.
@@ -78,77 +88,62 @@ class ClusterClient:
         broker_up: Called with the address of a broker that has answered our heartbeat on a new connection, the first
             included.
         broker_down: Called with the address of a broker whose connection is gone.
-        name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
-            and every 120 s with an address server.
-        topic_expiry_s: After how long without a send a topic is forgotten; None for never.
-        remembers_missing: Whether `publish_route` may answer from memory that a topic does not exist.
         topics_forgotten: Called with topics that were forgotten.
-        unit: The unit, a cluster, whose queues are visible; None for all.
-        group: The consumer group that reads by these routes, if any.
     """
 
-    def __init__(  # noqa: PLR0913 - one name for each option
-        self,
-        namesrv: str,
-        *,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-        handlers: Mapping[int, Handler] | None = None,
-        heartbeat: Callable[[], Command] | None = None,
-        goodbyes: Callable[[], Iterable[Command]] | None = None,
-        routes_changed: Callable[[str], None] | None = None,
-        broker_up: Callable[[str], Awaitable[None]] | None = None,
-        broker_down: Callable[[str], None] | None = None,
-        name_server_refresh_s: float | None = None,
-        topic_expiry_s: float | None = None,
-        remembers_missing: bool = False,
-        topics_forgotten: Callable[[list[str]], None] | None = None,
-        unit: str | None = None,
-        group: str | None = None,
-    ) -> None:
-        check_text("namesrv", namesrv)
-        check_seconds("timeout_s", timeout_s)
-        check_seconds("name_server_refresh_s", name_server_refresh_s, optional=True)
-        check_seconds("topic_expiry_s", topic_expiry_s, optional=True)
-        check_text("unit", unit, optional=True)
+    handlers: Mapping[int, Handler] = {}
+    heartbeat: Callable[[], Command] | None = None
+    goodbyes: Callable[[], Iterable[Command]] = tuple
+    routes_changed: Callable[[str], None] = ignore
+    broker_up: Callable[[str], Awaitable[None]] = ignore_broker
+    broker_down: Callable[[str], None] = ignore
+    topics_forgotten: Callable[[list[str]], None] = ignore
+
+
+class ClusterClient:
+    """A client of one cluster.
+
+    Args:
+        options: The options, or only the name servers: `host:port;host:port`, or the URL of an address server.
+        callbacks: What its owner adds.
+
+    Raises:
+        ConfigError: the secret file cannot be used.
+    """
+
+    def __init__(self, options: ClientOptions | str, callbacks: ClientCallbacks | None = None) -> None:
+        if not isinstance(options, ClientOptions):
+            options = ClientOptions(options)
+        self._callbacks = callbacks or ClientCallbacks()
         self.random = Random()
         register_after_fork(self.random.seed)  # Otherwise all children of one parent would make the same choices.
-        self.timeout_s = timeout_s
+        self.timeout_s = options.timeout_s
         self.client_id = ""
         self.local_address = "127.0.0.1"
-        self._handlers = dict(handlers or {})
-        self._heartbeat = heartbeat
-        self._goodbyes = goodbyes
-        self._routes_changed = routes_changed
-        self._broker_up = broker_up
-        self._broker_down = broker_down
+        self._handlers = dict(self._callbacks.handlers)
+        self._authenticator = None if options.credentials is None else Authenticator(options.credentials)
         self._pool = ConnectionPool(
             on_request=self._requested,
             on_open=self._opened,
             on_close=self._closed,
             is_wanted=self._is_wanted,
-            chance=self.random,
+            authenticator=self._authenticator,
+            rng=self.random,
+            tls=None if options.tls is None else client_context(options.tls, _log_line),
         )
         self._name_servers = NameServerSession(
-            namesrv,
-            pool=self._pool,
-            random=self.random,
-            timeout_s=timeout_s,
-            refresh_s=name_server_refresh_s,
-            spawn=self.spawn,
-            watches_lost=self._refresh_all,
-            request_fields=client_fields(unit, group),
+            options, pool=self._pool, random=self.random, spawn=self.spawn, watches_lost=self._refresh_all
         )
         self._refresher = RouteRefresher(
+            options,
             self._name_servers,
             invoke=self.invoke,
             spawn=self.spawn,
             now_ms=monotonic_ms,
             changed=self._report_change,
-            expiry_s=topic_expiry_s,
-            remembers_missing=remembers_missing,
-            forgotten=topics_forgotten,
+            forgotten=self._callbacks.topics_forgotten,
         )
-        self.unit = unit
+        self.unit = options.unit
         self.routes = self._refresher.table
         self._tasks: set[asyncio.Task[None]] = set()
         self._capabilities: dict[str, frozenset[str]] = {}  # of brokers, by address
@@ -177,8 +172,15 @@ class ClusterClient:
         if self.unit is not None:
             self.client_id += f"@{self.unit}"  # As in Java's clients: it shows operators where a member is.
         self.spawn(self._refresher.poll_forever())
-        if self._heartbeat is not None:
+        if self._authenticator is not None:
+            self.spawn(self._authenticator.follow())
+        if self._callbacks.heartbeat is not None:
             self.spawn(self._beat_forever())
+
+    @property
+    def tls(self) -> WatchedContext | None:
+        """The context of its connections, for other connections to the same cluster; None for plain ones."""
+        return self._pool.tls
 
     @property
     def is_inherited(self) -> bool:
@@ -198,9 +200,8 @@ class ClusterClient:
         if self.is_inherited:
             return
         await self.stop_tasks()
-        if self._goodbyes is not None:
-            for command in self._goodbyes():
-                await asyncio.gather(*(self._try_invoke(address, command) for address in self.connected_brokers()))
+        for command in self._callbacks.goodbyes():
+            await asyncio.gather(*(self._try_invoke(address, command) for address in self.connected_brokers()))
         await self._pool.close()
 
     async def stop_tasks(self) -> None:
@@ -232,7 +233,7 @@ class ClusterClient:
         """
         answer = await self.ask(address, command, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+            raise refusal(answer.code, answer.remark, address=address)
         return answer
 
     async def ask(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
@@ -350,7 +351,7 @@ class ClusterClient:
         except TimeoutError:
             raise RequestTimeout(f"no name server returned the route of {topic!r} in time") from None
 
-    def doubt(self, topic: str) -> None:
+    def mark_stale(self, topic: str) -> None:
         """Look up the route of *topic* again soon: it seems to be out of date."""
         self._refresher.mark_stale(topic)
 
@@ -374,7 +375,7 @@ class ClusterClient:
         """
         answer = await self.ask_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerRefused(answer.code, answer.remark or "", address=self._name_servers.current)
+            raise refusal(answer.code, answer.remark, address=self._name_servers.current)
         return java_json.decode(answer.body, ClusterInfo)
 
     async def cluster_brokers(self, cluster: str | None = None) -> dict[str, str]:
@@ -401,8 +402,8 @@ class ClusterClient:
 
     async def beat_one(self, address: str) -> None:
         """Send a heartbeat to one broker now. If it does not answer, that is logged."""
-        if self._heartbeat is not None:
-            answer = await self._try_invoke(address, self._heartbeat())
+        if self._callbacks.heartbeat is not None:
+            answer = await self._try_invoke(address, self._callbacks.heartbeat())
             if answer is not None:
                 self._store_capabilities(address, answer)
 
@@ -415,8 +416,7 @@ class ClusterClient:
         return self._versions.get(address, 0)
 
     def _report_change(self, topic: str) -> None:
-        if self._routes_changed is not None:
-            self._routes_changed(topic)
+        self._callbacks.routes_changed(topic)
         if self.unit is not None and self._find_unrouted():
             self.spawn(self._leave_closed_units())
 
@@ -429,7 +429,7 @@ class ClusterClient:
         """Unregister at brokers of other units: until then, they see a member that owns queues but reads none."""
         await asyncio.sleep(_UNIT_CLOSE_PAUSE_S)  # Let requests in flight finish.
         for address in self._find_unrouted():
-            for command in () if self._goodbyes is None else self._goodbyes():
+            for command in self._callbacks.goodbyes():
                 await self._try_invoke(address, command)
             connection = self._pool.find(address)
             if connection is not None:
@@ -465,7 +465,7 @@ class ClusterClient:
         """Return whether to keep a connection open: a broker of our routes may send us a request at any time."""
         if self._name_servers.is_name_server(address):
             return self._name_servers.is_wanted(address)
-        return self._heartbeat is not None and address in self.routes.broker_addresses(masters_only=False)
+        return self._callbacks.heartbeat is not None and address in self.routes.broker_addresses(masters_only=False)
 
     def _opened(self, connection: Connection) -> None:
         """Send a heartbeat first on a new connection to a broker: later requests may depend on it."""
@@ -473,8 +473,9 @@ class ClusterClient:
             self._name_servers.opened(connection.address)
             return
         self.routes.trust_broker(connection.address)
-        if self._heartbeat is not None:
-            self.spawn(self._await_heartbeat(connection.address, connection.request(self._heartbeat(), self.timeout_s)))
+        if self._callbacks.heartbeat is not None:
+            pending_answer = connection.request(self._callbacks.heartbeat(), self.timeout_s)
+            self.spawn(self._await_heartbeat(connection.address, pending_answer))
 
     async def _await_heartbeat(self, address: str, pending_answer: Awaitable[Command]) -> None:
         try:
@@ -483,8 +484,7 @@ class ClusterClient:
             log.warning("broker %s did not answer the heartbeat: %s", address, error)
         else:
             self._store_capabilities(address, answer)
-            if self._broker_up is not None:
-                await self._broker_up(address)
+            await self._callbacks.broker_up(address)
 
     def _closed(self, connection: Connection) -> None:
         if self._name_servers.is_name_server(connection.address):
@@ -493,8 +493,7 @@ class ClusterClient:
         self._capabilities.pop(connection.address, None)
         self._versions.pop(connection.address, None)
         self._refresher.suspect_broker(connection.address)
-        if self._broker_down is not None:
-            self._broker_down(connection.address)
+        self._callbacks.broker_down(connection.address)
 
     def _requested(self, connection: Connection, command: Command) -> None:
         if command.code == ROUTES_CHANGED and self._name_servers.is_name_server(connection.address):
@@ -505,16 +504,18 @@ class ClusterClient:
         self.spawn(self._answer(connection, command))
 
     async def _answer(self, connection: Connection, command: Command) -> None:
-        handler = self._handlers.get(command.code)
-        if handler is None:
-            text = f" request type {command.code} not supported"
-            answer: Command | None = response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
-        else:
-            try:
-                answer = await handler(connection.address, command)
-            except Exception as error:  # a request of an unknown peer must not end the client
-                log.exception("request %s of %s could not be answered", command.code, connection.address)
-                answer = response(command, ResponseCode.SYSTEM_ERROR, str(error))
+        answer: Command | None
+        try:
+            request = decode_request(connection.address, command)
+            handler = self._handlers.get(command.code)
+            if request is None or handler is None:
+                text = f" request type {command.code} not supported"
+                answer = response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+            else:
+                answer = await handler(request)
+        except Exception as error:  # a request of an unknown peer must not end the client
+            log.exception("request %s of %s could not be answered", command.code, connection.address)
+            answer = response(command, ResponseCode.SYSTEM_ERROR, str(error))
         if answer is not None and not command.is_one_way:
             connection.answer(answer)
 
@@ -522,6 +523,11 @@ class ClusterClient:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a background task of the client failed", exc_info=error)
+
+
+def _log_line(line: Log) -> None:
+    text = ", ".join(f"{name}: {value}" for name, value in line.fields.items())
+    log.log(logging.ERROR if line.level == "error" else logging.INFO, "%s (%s)", line.event, text)
 
 
 def _local_address(remote: str) -> str:

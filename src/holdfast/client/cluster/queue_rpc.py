@@ -1,12 +1,8 @@
-"""Calls brokers for a consumer group: offsets, locks, members, sending a message back.
+"""Calls brokers for a consumer group: offsets and members.
 
 Each call goes to the master of the queue's broker; for a logical queue, to its leader. If a broker answers that it does
 not know this client, the client sends it a heartbeat and repeats the call once. If a broker no longer leads the queue,
 the call is repeated at the new leader.
-
-A failed message goes back to its broker, which puts it into the group's retry topic. A record of a logical queue may
-lie on any broker that ever led it, or on one that is to be removed: then the message itself is sent to the retry topic.
-The same holds for a message of a batch whose broker cannot address single messages of it: Java's refuses them.
 
 Awaits answers; the callers decide.
 """
@@ -15,19 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from holdfast.client.cluster.cluster_client import ClusterClient, monotonic_ms, now_ms
+from holdfast.client.cluster.cluster_client import ClusterClient, monotonic_ms
 from holdfast.client.cluster.send_plan import backoff_ms, is_not_leader
-from holdfast.client.messages.retry_message import RetryMessage, retry_of
-from holdfast.model import property_names as names
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError, RouteNotFound
-from holdfast.model.message import ReceivedMessage, SendStatus
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import RETRY_PREFIX
@@ -36,26 +28,18 @@ from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import BadField, from_fields, to_fields
-from holdfast.wire.records.inner_batch import is_inner_batch
-from holdfast.wire.requests.heartbeat import INNER_BATCH_CAPABILITY, ConsumeFromWhere, ConsumerGroupFields, ConsumerList
+from holdfast.wire.requests.heartbeat import ConsumeFromWhere, ConsumerGroupFields, ConsumerList
 from holdfast.wire.requests.offsets import (
-    LockAnswer,
-    LockBody,
+    CommittedAnswer,
     OffsetAnswer,
     QueryOffsetFields,
     QueueFields,
     SearchOffsetFields,
-    SendBackFields,
     UpdateOffsetFields,
 )
 from holdfast.wire.requests.relay import leader_in
 
 log = logging.getLogger("holdfast.client")
-
-SEND_BACK_TIMEOUT_S: Final = 5.0
-TO_DEAD_LETTER: Final = -1
-_RETRY_BROKERS_MAX: Final = 3
-_STORED: Final = frozenset(SendStatus)
 
 Start = Literal["earliest", "latest"] | datetime
 """Where to begin: at the oldest message, after the newest, or at the first one stored at or after a time."""
@@ -72,18 +56,6 @@ UNKNOWN_TO_BROKER: Final = frozenset(
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
-class LockOutcome(msgspec.Struct, frozen=True):
-    """The result of a request for locks. If a broker did not answer, its queues are in neither set.
-
-    Attributes:
-        granted: Only this client may consume these queues.
-        refused: Another client holds the locks of these queues.
-    """
-
-    granted: frozenset[MessageQueue] = frozenset()
-    refused: frozenset[MessageQueue] = frozenset()
-
-
 class QueueRpc:
     """The calls of one consumer group.
 
@@ -93,8 +65,8 @@ class QueueRpc:
     """
 
     def __init__(self, client: ClusterClient, group: str) -> None:
-        self._client = client
-        self._group = group
+        self.client = client
+        self.group = group
 
     def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
         """Return the address that serves *queue*: of *broker_id* if it is up, else of the master, else of any replica.
@@ -109,29 +81,45 @@ class QueueRpc:
 
     def find_address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str | None:
         """Return the address that serves *queue*, as `address` does, or None if its broker is unknown."""
-        route = self._client.routes.find(queue.topic)
+        route = self.client.routes.find(queue.topic)
         if route is not None and route.leaders:
             # While the master is away, a replica answers reads for the logical queues that the master leads.
             return route.any_address_of(route.broker_of(queue), broker_id)
         found = None if route is None else route.any_address_of(queue.broker_name, broker_id)
-        return found or self._client.routes.find_address(queue.broker_name)
+        return found or self.client.routes.find_address(queue.broker_name)
+
+    async def invoke(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
+        """Send *command* to *address* and return its successful answer; announce this client there if it is unknown.
+
+        Raises:
+            BrokerRefused: the answer is a refusal.
+            ConnectionLost, RequestTimeout: there was no answer.
+        """
+        try:
+            return await self.client.invoke(address, command, timeout_s)
+        except BrokerRefused as refusal:
+            if refusal.code not in UNKNOWN_TO_BROKER:
+                raise
+        await self.client.beat_one(address)
+        return await self.client.invoke(address, command, timeout_s)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group committed, or None if it never did."""
-        fields = QueryOffsetFields(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
+        fields = QueryOffsetFields(
+            consumer_group=self.group, topic=queue.topic, queue_id=LogicalQueueId(queue.queue_id)
+        )
         try:
             answer = await self._call(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        offset = _read(answer, OffsetAnswer).offset
-        return offset if offset >= 0 else None
+        return _read(answer, CommittedAnswer).offset
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit *offset* for the group: every message before it is consumed."""
         fields = UpdateOffsetFields(
-            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            consumer_group=self.group, topic=queue.topic, queue_id=LogicalQueueId(queue.queue_id), commit_offset=offset
         )
         await self._call(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
@@ -174,7 +162,7 @@ class QueueRpc:
         Raises:
             HoldfastError: no broker answered.
         """
-        route = await self._client.route(topic)
+        route = await self.client.route(topic)
         up = {
             broker.broker_name: route.any_address_of(broker.broker_name) for broker in route.extended_route.broker_datas
         }
@@ -190,147 +178,38 @@ class QueueRpc:
                 raise failure
         return set().union(*lists)
 
-    async def lock(self, queues: Iterable[MessageQueue]) -> LockOutcome:
-        """Request the exclusive right to consume *queues*."""
-        by_address = self._by_address(queues)
-        outcomes = await asyncio.gather(
-            *(self._lock_at(address, broker_queues) for address, broker_queues in by_address.items())
-        )
-        return LockOutcome(
-            frozenset[MessageQueue]().union(*(outcome.granted for outcome in outcomes)),
-            frozenset[MessageQueue]().union(*(outcome.refused for outcome in outcomes)),
-        )
-
-    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Release the locks of *queues*. If a broker does not answer, its locks expire."""
-        by_address = self._by_address(queues)
-        await asyncio.gather(
-            *(self._unlock_at(address, broker_queues) for address, broker_queues in by_address.items())
-        )
-
-    async def send_back(self, message: ReceivedMessage, delay_level: int, retries_max: int | None) -> None:
-        """Send a message back: its broker redelivers it later, or dead-letters it after too many deliveries.
-
-        Args:
-            message: The pulled message.
-            delay_level: The delay; 0 lets the broker decide, -1 is the dead-letter topic at once.
-            retries_max: How often it may be redelivered; None lets the broker decide.
-
-        Raises:
-            HoldfastError: no broker accepted the message.
-        """
-        address = None if is_mock_broker(message.queue.broker_name) else self.address(message.queue)
-        if address is None or not self._can_send_back(message, address):
-            await self._send_retry(retry_of(message, self._group, delay_level, retries_max))
-            return
-        fields = SendBackFields(
-            offset=message.position,
-            group=self._group,
-            delay_level=delay_level,
-            origin_msg_id=message.message_id,
-            origin_topic=message.topic,
-            max_reconsume_times=retries_max,
-        )
-        bname = {"bname": message.queue.broker_name}
-        command = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, fields=to_fields(fields) | bname)
-        await self._invoke(address, command, SEND_BACK_TIMEOUT_S)
-
-    def _can_send_back(self, message: ReceivedMessage, address: str) -> bool:
-        """Return whether the broker at *address* can find a message by its position and its id."""
-        if not is_inner_batch(message.sys_flag):
-            return True
-        has_id = names.UNIQUE_KEY in message.properties
-        return has_id and INNER_BATCH_CAPABILITY in self._client.capabilities_of(address)
-
-    async def _send_retry(self, retry: RetryMessage) -> None:
-        """Send a message to the retry topic of the group, on the first of its brokers that accepts it."""
-        route = await self._client.publish_route(retry.topic)
-        queues = self._client.random.sample(route.publishable, len(route.publishable))
-        failure: HoldfastError = RouteNotFound(f"no broker accepts messages for the topic {retry.topic!r} now")
-        for queue in queues[:_RETRY_BROKERS_MAX]:
-            try:
-                command = retry.command(queue, now_ms())
-                answer = await self._client.ask(self.address(queue), command, SEND_BACK_TIMEOUT_S)
-            except HoldfastError as error:
-                failure = error
-                continue
-            if answer.code in _STORED:
-                return
-            failure = BrokerRefused(answer.code, answer.remark or "", address=self.address(queue))
-        raise failure
-
     async def _call(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> Command:
         """Ask the broker that serves *queue*. If the queue has moved, ask its new leader, within one timeout."""
-        deadline_ms = monotonic_ms() + int(self._client.timeout_s * 1000)
+        deadline_ms = monotonic_ms() + int(self.client.timeout_s * 1000)
         command = Command(code=code, fields=to_fields(fields) | {"bname": queue.broker_name})
         if is_mock_broker(queue.broker_name):
             command.fields[MAPPING_FIELD] = "1"
         rounds = 0
         while True:
             try:
-                answer = await self._invoke(self.address(queue), command)
+                answer = await self.invoke(self.address(queue), command)
             except BrokerRefused as refusal:
                 if not is_not_leader(refusal) or monotonic_ms() >= deadline_ms:
                     raise
             else:
-                self._client.learn_leader(queue, leader_in(answer))
+                self.client.learn_leader(queue, leader_in(answer))
                 return answer
             rounds += 1
-            await self._client.refresh_leaders(queue.topic)
+            await self.client.refresh_leaders(queue.topic)
             await asyncio.sleep(backoff_ms(rounds) / 1000)
-
-    async def _invoke(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
-        try:
-            return await self._client.invoke(address, command, timeout_s)
-        except BrokerRefused as refusal:
-            if refusal.code not in UNKNOWN_TO_BROKER:
-                raise
-        await self._client.beat_one(address)
-        return await self._client.invoke(address, command, timeout_s)
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> int:
         return _read(await self._call(queue, code, fields), OffsetAnswer).offset
 
-    def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-        found: dict[str, list[MessageQueue]] = {}
-        for queue in queues:
-            try:
-                found.setdefault(self.address(queue), []).append(queue)
-            except RouteNotFound as error:
-                log.warning("queue %s: %s", queue, error)
-        return found
-
     async def _members_at(self, address: str) -> list[str]:
-        fields = to_fields(ConsumerGroupFields(consumer_group=self._group))
+        fields = to_fields(ConsumerGroupFields(consumer_group=self.group))
         command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields)
         try:
-            answer = await self._client.invoke(address, command)
+            answer = await self.client.invoke(address, command)
         except BrokerRefused as refusal:
-            log.debug("broker %s knows no member of %s: %s", address, self._group, refusal)
+            log.debug("broker %s knows no member of %s: %s", address, self.group, refusal)
             return []
         return java_json.decode(answer.body, ConsumerList).consumer_id_list
-
-    async def _lock_at(self, address: str, queues: list[MessageQueue]) -> LockOutcome:
-        try:
-            answer = await self._invoke(address, self._lock_command(RequestCode.LOCK_BATCH_MQ, queues))
-            granted = frozenset(queues) & set(java_json.decode(answer.body, LockAnswer).lockOKMQSet)
-        except HoldfastError as error:
-            log.warning("queues %s could not be locked: %s", queues, error)
-            if is_not_leader(error):
-                for topic in {queue.topic for queue in queues}:
-                    await self._client.refresh_leaders(topic)
-            return LockOutcome()
-        return LockOutcome(granted, frozenset(queues) - granted)
-
-    async def _unlock_at(self, address: str, queues: list[MessageQueue]) -> None:
-        try:
-            await self._client.invoke(address, self._lock_command(RequestCode.UNLOCK_BATCH_MQ, queues))
-        except HoldfastError as error:
-            log.warning("queues %s could not be unlocked: %s", queues, error)
-
-    def _lock_command(self, code: RequestCode, queues: list[MessageQueue]) -> Command:
-        body = LockBody(client_id=self._client.client_id, consumer_group=self._group, mq_set=queues)
-        return Command(code=code, body=java_json.encode(body))
 
 
 def start_code(start: Start) -> ConsumeFromWhere:

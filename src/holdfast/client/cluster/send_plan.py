@@ -14,7 +14,15 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Final
 
-from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.client.routes.route_table import TopicRoute
+from holdfast.model.errors import (
+    AccessDenied,
+    BrokerRefused,
+    ConnectionLost,
+    HoldfastError,
+    RequestTimeout,
+    RouteNotFound,
+)
 from holdfast.model.java_hash import java_hash, key_text
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.codes import ResponseCode
@@ -52,6 +60,17 @@ def queue_for_key(key: str | bytes, queues: Sequence[MessageQueue]) -> MessageQu
     return queues[abs(java_hash(text)) % len(queues)]
 
 
+def require_publishable(route: TopicRoute, topic: str) -> tuple[MessageQueue, ...]:
+    """Return the queues of *route* that accept messages.
+
+    Raises:
+        RouteNotFound: there are none.
+    """
+    if not route.publishable:
+        raise RouteNotFound(f"no broker accepts messages for the topic {topic!r} now")
+    return route.publishable
+
+
 class RoundRobin:
     """Chooses the queues of each topic in turn."""
 
@@ -81,6 +100,8 @@ class RoundRobin:
 
 def is_retryable(error: HoldfastError) -> bool:
     """Return whether another attempt may succeed after one that ended with *error*."""
+    if isinstance(error, AccessDenied):
+        return False
     if isinstance(error, BrokerRefused):
         return error.code in RETRYABLE_CODES
     return isinstance(error, ConnectionLost | RequestTimeout)
@@ -88,6 +109,8 @@ def is_retryable(error: HoldfastError) -> bool:
 
 def is_route_stale(error: HoldfastError) -> bool:
     """Return whether to look the route up again before the next attempt."""
+    if isinstance(error, AccessDenied):
+        return False
     return not isinstance(error, BrokerRefused) or error.code in STALE_ROUTE_CODES
 
 

@@ -10,7 +10,9 @@ message on its way to the application; the message is *done* when the applicatio
     queue_reader         pulls one queue while its window has space
     committed_offsets    tracks the offsets of each queue: done, committed, uncommitted
     offset_store         loads and saves offsets, at brokers or in a file
+    send_back            sends a failed message back, to be delivered again later
     queue_locks          tracks which queue locks this consumer holds
+    lock_requests        requests and releases locks at brokers
     lock_renewal         acquires, renews and releases the locks of an ordered consumer
     listener             calls the application's listener with a message
     concurrent_delivery  delivers messages to a listener, several at a time

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.client.cluster.cluster_client import Handler, now_ms
+from holdfast.client.cluster.cluster_client import now_ms
+from holdfast.client.cluster.server_request import Handler, ServerRequest
 from holdfast.client.consume.committed_offsets import decode_offsets
 from holdfast.client.consume.group_member import GroupMember
 from holdfast.client.consume.listener import ListenerCall, RetryLater
@@ -31,6 +32,7 @@ from holdfast.client.messages.unpacking import read_messages
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, response
+from holdfast.wire.requests.admin import ClientRequestFields, ConsumerStatusFields, ResetOffsetFields
 from holdfast.wire.requests.heartbeat import ConsumeType, MessageModel
 
 _MIB = 1024 * 1024
@@ -75,27 +77,26 @@ class ConsumerRequests:
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
         }
 
-    async def _reset(self, address: str, command: Command) -> Command | None:  # noqa: ARG002 - any broker may ask
-        if command.fields.get("group") != self._member.group:
-            return response(command, ResponseCode.SYSTEM_ERROR, "not a member of that group")
-        for queue, offset in decode_offsets(command.body).items():
+    async def _reset(self, request: ServerRequest) -> Command:
+        fields = request.header_as(ResetOffsetFields)
+        if fields.group != self._member.group:
+            return response(request.command, ResponseCode.SYSTEM_ERROR, "not a member of that group")
+        for queue, offset in decode_offsets(request.command.body).items():
             reader = self._readers.get(queue)
-            if reader is not None and queue.topic == command.fields.get("topic"):
+            if reader is not None and queue.topic == fields.topic:
                 reader.reset(offset)
                 self._offset_store.offsets.record(queue, offset)
         await self._offset_store.save()
-        return response(command)
+        return response(request.command)
 
-    async def _status(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may ask
-        topic = command.fields.get("topic")
+    async def _status(self, request: ServerRequest) -> Command:
+        topic = request.header_as(ConsumerStatusFields).topic
         offsets = {
-            queue: reader.window.commit_offset
-            for queue, reader in self._readers.items()
-            if topic in {None, queue.topic}
+            queue: reader.window.commit_offset for queue, reader in self._readers.items() if topic == queue.topic
         }
-        return response(command, body=encode_consumer_status(offsets))
+        return response(request.command, body=encode_consumer_status(offsets))
 
-    async def _running_info(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may ask
+    async def _running_info(self, request: ServerRequest) -> Command:
         member = self._member
         model = MessageModel.BROADCASTING if member.is_broadcast else MessageModel.CLUSTERING
         properties = {
@@ -109,7 +110,7 @@ class ConsumerRequests:
             "messageModel": model.name,
         }
         queues = {queue: self._queue_status(reader) for queue, reader in self._readers.items()}
-        return response(command, body=encode_running_info(properties, member.subscriptions.values(), queues))
+        return response(request.command, body=encode_running_info(properties, member.subscriptions.values(), queues))
 
     def _queue_status(self, reader: QueueReader) -> QueueStatus:
         window = reader.window
@@ -124,14 +125,14 @@ class ConsumerRequests:
             last_pull_timestamp=reader.pulled_ms,
         )
 
-    async def _consume(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may ask
+    async def _consume(self, request: ServerRequest) -> Command:
         if self._call is None:
-            return response(command, ResponseCode.SYSTEM_ERROR, "this consumer has no listener")
-        messages = read_messages(command.body, None, namespace=self._member.namespace)
+            return response(request.command, ResponseCode.SYSTEM_ERROR, "this consumer has no listener")
+        messages = read_messages(request.command.body, None, namespace=self._member.options.namespace)
         if len(messages) != 1:  # a batch, from a broker that does not know which message is meant
-            return response(command, ResponseCode.SYSTEM_ERROR, f"one message is wanted, not {len(messages)}")
+            return response(request.command, ResponseCode.SYSTEM_ERROR, f"one message is wanted, not {len(messages)}")
         message = messages[0]
-        broker_name = command.fields.get("brokerName", "")
+        broker_name = request.header_as(ClientRequestFields).broker_name or ""
         queue = MessageQueue(message.queue.topic, broker_name, message.queue.queue_id)
         begun_ms = now_ms()
         outcome, remark = DirectOutcome.DONE, None
@@ -143,4 +144,4 @@ class ConsumerRequests:
             outcome, remark = DirectOutcome.FAILED, traceback.format_exc(limit=20)
         spent_ms = now_ms() - begun_ms
         body = encode_direct_result(outcome, is_ordered=self._is_ordered, remark=remark, spent_ms=spent_ms)
-        return response(command, body=body)
+        return response(request.command, body=body)

@@ -14,15 +14,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from holdfast.client.cluster.cluster_client import ClusterClient, Handler, monotonic_ms, now_ms
+import msgspec
+
+from holdfast.client.cluster.cluster_client import (
+    ClientCallbacks,
+    ClusterClient,
+    ignore,
+    ignore_broker,
+    monotonic_ms,
+    now_ms,
+)
 from holdfast.client.cluster.heartbeat import consumer_data, heartbeat_command, unregister_command
 from holdfast.client.cluster.queue_rpc import QueueRpc, Start, start_code
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.consume.rebalance import AssignmentChange, allocate_average, plan_change
 from holdfast.client.messages.arguments import check_name, check_start, check_text
-from holdfast.client.messages.namespace import with_namespace
+from holdfast.client.options import ClientOptions
 from holdfast.client.routes.route_table import TopicRoute
 from holdfast.model.errors import BrokerRefused, HoldfastError, RouteNotFound
 from holdfast.model.filter import EVERYTHING, parse_tags
@@ -45,59 +55,56 @@ OnChange = Callable[[AssignmentChange], Awaitable[bool]]
 """Gives up and takes over queues. Returns False if one could not be taken over yet; then it is called again soon."""
 
 
-class GroupMember:
-    """One member of one group.
+class MemberCallbacks(msgspec.Struct, frozen=True):
+    """How a member notifies its consumer.
 
-    Args:
-        namesrv: `host:port;host:port`.
-        group: The group as the application calls it.
-        namespace: The prefix of the names of topics and of the group.
-        is_push: Whether messages are delivered to a listener, as opposed to polled.
-        is_broadcast: Whether every member gets all messages.
-        start: Where to begin with a queue for which the group never committed an offset.
+    Attributes:
         assigned: Returns the queues that we consume now.
-        on_change: Called when the assignment differs from these.
+        change: Called when the assignment differs from these.
         broker_up: Called with the address of a broker that has answered our heartbeat on a new connection, the first
             included.
         broker_down: Called with the address of a broker whose connection is gone.
         route_changed: Called with a topic whose queues or leaders have changed.
-        handlers: Request code -> handler of that request from a broker, besides notifications of group changes.
-        name_server_refresh_s: See `ClusterClient`.
-        unit: See `ClusterClient`.
     """
 
-    def __init__(  # noqa: PLR0913 - one name for each option
+    assigned: Callable[[], Iterable[MessageQueue]]
+    change: OnChange
+    broker_up: Callable[[str], Awaitable[None]] = ignore_broker
+    broker_down: Callable[[str], None] = ignore
+    route_changed: Callable[[str], None] = ignore
+
+
+class GroupMember:
+    """One member of one group.
+
+    Args:
+        options: The options of the client.
+        group: The group as the application calls it.
+        callbacks: How to notify the consumer.
+        is_push: Whether messages are delivered to a listener, as opposed to polled.
+        is_broadcast: Whether every member gets all messages.
+        start: Where to begin with a queue for which the group never committed an offset.
+    """
+
+    def __init__(
         self,
-        namesrv: str,
+        options: ClientOptions,
         group: str,
+        callbacks: MemberCallbacks,
         *,
-        namespace: str | None,
         is_push: bool,
-        is_broadcast: bool,
         start: Start,
-        assigned: Callable[[], Iterable[MessageQueue]],
-        on_change: OnChange,
-        broker_up: Callable[[str], Awaitable[None]] | None = None,
-        broker_down: Callable[[str], None] | None = None,
-        route_changed: Callable[[str], None] | None = None,
-        handlers: Mapping[int, Handler] | None = None,
-        name_server_refresh_s: float | None = None,
-        unit: str | None = None,
+        is_broadcast: bool = False,
     ) -> None:
         check_name("consumer group", group)
-        if namespace:
-            check_name("namespace", namespace)
         check_start("start", start)
-        self.namespace = namespace
-        self.group = with_namespace(namespace, group)
+        self.options = options
+        self.group = options.wire_name(group)
         self.start_at = start
         self.is_broadcast = is_broadcast
         self.subscriptions: dict[str, Subscription] = {}
         self._is_push = is_push
-        self._assigned = assigned
-        self._on_change = on_change
-        self._broker_up = broker_up
-        self._on_route_change = route_changed
+        self._callbacks = callbacks
         self._members: dict[str, set[str]] = {}  # by topic, as of the last round
         self._missing: set[str] = set()  # topics that do not exist, which was logged
         self._reconnecting_until_ms = 0
@@ -106,16 +113,15 @@ class GroupMember:
         self._has_pending_queues = False
         self._rebalance_lock = asyncio.Lock()
         self.client = ClusterClient(
-            namesrv,
-            handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed, **(handlers or {})},
-            heartbeat=self._heartbeat,
-            goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
-            routes_changed=self._route_changed,
-            broker_up=self._reconnected,
-            broker_down=broker_down,
-            name_server_refresh_s=name_server_refresh_s,
-            unit=unit,
-            group=self.group,
+            msgspec.structs.replace(options, reader_group=self.group),
+            ClientCallbacks(
+                handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed},
+                heartbeat=self._heartbeat,
+                goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
+                routes_changed=self._route_changed,
+                broker_up=self._reconnected,
+                broker_down=callbacks.broker_down,
+            ),
         )
         self.rpc = QueueRpc(self.client, self.group)
 
@@ -130,7 +136,7 @@ class GroupMember:
         check_name("topic", topic)
         check_text("tags", tags)
         self.client.check_process()
-        name = with_namespace(self.namespace, topic)
+        name = self.options.wire_name(topic)
         self.subscriptions[name] = parse_tags(name, tags, version=now_ms())
         self.client.routes.watch(name)
         self._subscriptions_changed()
@@ -139,7 +145,7 @@ class GroupMember:
         """End the subscription to *topic*."""
         check_name("topic", topic)
         self.client.check_process()
-        name = with_namespace(self.namespace, topic)
+        name = self.options.wire_name(topic)
         self.subscriptions.pop(name, None)
         self._missing.discard(name)
         self._subscriptions_changed()
@@ -184,13 +190,13 @@ class GroupMember:
                 allocated = await self._allocate(topic)
                 if allocated is None:
                     is_complete = False
-                    allocated = [queue for queue in self._assigned() if queue.topic == topic]
+                    allocated = [queue for queue in self._callbacks.assigned() if queue.topic == topic]
                 target.update(allocated)
-            change = plan_change(self._assigned(), target)
+            change = plan_change(self._callbacks.assigned(), target)
             self._has_pending_queues = False
             if change:
                 log.info("group %s: gives up %s, takes over %s", self.group, change.lost, change.gained)
-                self._has_pending_queues = not await self._on_change(change)
+                self._has_pending_queues = not await self._callbacks.change(change)
             return is_complete and not self._has_pending_queues
 
     async def _allocate(self, topic: str) -> list[MessageQueue] | None:
@@ -229,8 +235,7 @@ class GroupMember:
         return members
 
     def _route_changed(self, topic: str) -> None:
-        if self._on_route_change is not None:
-            self._on_route_change(topic)
+        self._callbacks.route_changed(topic)
         self.wake()
 
     async def _reconnected(self, address: str) -> None:
@@ -238,8 +243,7 @@ class GroupMember:
         if any(self._members.values()):
             self._reconnecting_until_ms = monotonic_ms() + int(_RECONNECT_WINDOW_S * 1000)
             self.client.spawn(self._wake_later())
-        if self._broker_up is not None:
-            await self._broker_up(address)
+        await self._callbacks.broker_up(address)
 
     async def _wake_later(self) -> None:
         await asyncio.sleep(_RECONNECT_WINDOW_S)
@@ -318,5 +322,5 @@ class GroupMember:
         )
         return heartbeat_command(self.client.client_id, consumer=consumer)
 
-    async def _members_changed(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may notify us
+    async def _members_changed(self, request: ServerRequest) -> None:  # noqa: ARG002 - any broker may notify us
         self.wake()

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.client.cluster.queue_rpc import TO_DEAD_LETTER
+from holdfast.client.consume.send_back import TO_DEAD_LETTER
 from holdfast.model.message import ReceivedMessage
 
 log = logging.getLogger("holdfast.client")

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from holdfast.client.cluster.cluster_client import monotonic_ms
 from holdfast.client.cluster.queue_rpc import QueueRpc
+from holdfast.client.consume.lock_requests import release_locks, request_locks
 from holdfast.client.consume.queue_locks import RENEW_INTERVAL_S, HeldLocks
 from holdfast.client.consume.queue_reader import QueueReader
 from holdfast.model.queue import MessageQueue
@@ -86,7 +87,7 @@ class LockRenewal:
     async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Request the locks of *queues* and return the granted ones. If a broker is silent, nothing changes."""
         requested_ms = monotonic_ms()
-        outcome = await self._rpc.lock(queues)
+        outcome = await request_locks(self._rpc, queues)
         self._locks.grant(outcome.granted, requested_ms)
         self._locks.drop(outcome.refused)
         self._suspended -= outcome.granted
@@ -99,7 +100,7 @@ class LockRenewal:
         """Release the locks of *queues*."""
         queues = list(queues)
         self._forget(queues)
-        await self._rpc.unlock(queues)
+        await release_locks(self._rpc, queues)
 
     def suspend(self, queues: Iterable[MessageQueue]) -> None:
         """Treat these locks as lost: the connection to their broker broke."""

@@ -15,15 +15,16 @@ from typing import Final
 
 import msgspec
 
+from holdfast.client.access.refusal import refusal
 from holdfast.client.consume.process_queue import ProcessQueue
 from holdfast.client.messages.arguments import check_count
 from holdfast.client.messages.unpacking import read_limited
 from holdfast.model import property_names as names
-from holdfast.model.errors import BrokerRefused, RemoteProtocolError, UnreadableBatch
+from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.wire.cluster.route import MAPPING_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -157,8 +158,8 @@ def pull_command(
     fields = PullFields(
         consumer_group=group,
         topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=offset,
+        queue_id=LogicalQueueId(queue.queue_id),
+        queue_offset=LogicalOffset(offset),
         max_msg_nums=batch_max,
         sys_flag=sys_flag,
         commit_offset=commit_offset or 0,
@@ -187,7 +188,7 @@ def read_pull_answer(
         RemoteProtocolError: the answer lacks a required field.
     """
     if answer.code not in _STATUSES:
-        raise BrokerRefused(answer.code, answer.remark or "")
+        raise refusal(answer.code, answer.remark)
     try:
         header = from_fields(PullAnswer, answer.fields)
     except BadField as error:

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
+from holdfast.client.cluster.cluster_client import now_ms
 from holdfast.client.cluster.queue_rpc import UNKNOWN_TO_BROKER, QueueRpc
 from holdfast.client.cluster.send_plan import backoff_ms, is_not_leader
 from holdfast.client.consume.process_queue import ProcessQueue
@@ -60,6 +60,7 @@ class ReaderContext(msgspec.Struct, frozen=True):
     """The options and callbacks shared by the readers of one consumer.
 
     Attributes:
+        rpc: The calls of the consumer group.
         subscription: Returns the current subscription of a topic.
         limits: Returns the current limits of a window.
         deliver: Receives pulled messages, in order.
@@ -67,9 +68,7 @@ class ReaderContext(msgspec.Struct, frozen=True):
         with_subscription: Include the filter in every pull, for consumers that send no heartbeats about it.
     """
 
-    client: ClusterClient
     rpc: QueueRpc
-    group: str
     subscription: Callable[[str], Subscription]
     limits: Callable[[], PullLimits]
     deliver: Callable[[list[Delivery]], None]
@@ -106,7 +105,7 @@ class QueueReader:
     def start(self) -> None:
         """Start to pull."""
         if self._task is None:
-            self._task = self._context.client.spawn(self._read_forever())
+            self._task = self._context.rpc.client.spawn(self._read_forever())
 
     def stop(self) -> None:
         """Stop pulling. Delivered messages can still be finished."""
@@ -166,7 +165,7 @@ class QueueReader:
         """Switch to the leader that the last answer named, if that answer was relayed. Its messages are kept."""
         leader, self._leader = self._leader, None
         if leader is not None:
-            self._context.client.learn_leader(self.queue, leader)
+            self._context.rpc.client.learn_leader(self.queue, leader)
             await asyncio.sleep(0)  # If the route changed, a callback has called `follow_leader`, which cancels this.
 
     async def _pause(self, pause_s: float) -> None:
@@ -186,21 +185,20 @@ class QueueReader:
         subscription = context.subscription(self.queue.topic)
         is_at_master = self._broker_id == MASTER_ID
         command = pull_command(
-            group=context.group,
+            group=context.rpc.group,
             queue=self.queue,
             offset=window.next_offset,
             subscription=subscription,
             suspend_ms=SUSPEND_MS if is_at_master else _REPLICA_SUSPEND_MS,
             with_subscription=context.with_subscription,
         )
-        if context.client.unit is not None:
-            command.fields[SCOPE_FIELD] = (
-                context.client.unit
-            )  # A broker of another unit may name a replica in this one.
+        unit = context.rpc.client.unit
+        if unit is not None:
+            command.fields[SCOPE_FIELD] = unit  # A broker of another unit may name a replica in this one.
         self.pulled_ms = now_ms()
         self._pulled_address = context.rpc.address(self.queue, self._broker_id)
         timeout_s = TIMEOUT_S if is_at_master else _REPLICA_TIMEOUT_S
-        answer = await context.client.ask(self._pulled_address, command, timeout_s)
+        answer = await context.rpc.client.ask(self._pulled_address, command, timeout_s)
         self._leader = leader_in(answer)
         return read_pull_answer(answer, self.queue, subscription, namespace=context.namespace)
 
@@ -239,14 +237,14 @@ class QueueReader:
         self._failures += 1
         if is_not_leader(error):
             log.debug("pull of %s: %s", self.queue, error)
-            await self._context.client.refresh_leaders(self.queue.topic)
+            await self._context.rpc.client.refresh_leaders(self.queue.topic)
             return backoff_ms(self._failures) / 1000
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         log.log(level, "pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
         if _is_client_unknown(error):
             with contextlib.suppress(RouteNotFound):
-                await self._context.client.beat_one(self._context.rpc.address(self.queue))
-        self._context.client.doubt(self.queue.topic)
+                await self._context.rpc.client.beat_one(self._context.rpc.address(self.queue))
+        self._context.rpc.client.mark_stale(self.queue.topic)
         return error_pause_s(self._failures)
 
     async def _leave_replica(self, error: HoldfastError) -> float:
@@ -255,11 +253,11 @@ class QueueReader:
         if _is_client_unknown(error) and not self._failures:
             self._failures += 1
             with contextlib.suppress(RouteNotFound):
-                await self._context.client.beat_one(self._context.rpc.address(self.queue, self._broker_id))
+                await self._context.rpc.client.beat_one(self._context.rpc.address(self.queue, self._broker_id))
             return 0.0
         self._broker_id = MASTER_ID
         self._avoids_replicas_until_s = asyncio.get_running_loop().time() + _REPLICA_AVOID_S
-        self._context.client.doubt(self.queue.topic)
+        self._context.rpc.client.mark_stale(self.queue.topic)
         return 0.0
 
 

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.client.messages.packing import Packing, shrink
 from holdfast.model import property_names as names
 from holdfast.model.message import DELAY_LEVEL_MAX, ReceivedMessage
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.topic import retry_topic
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
@@ -66,7 +66,7 @@ class RetryMessage(msgspec.Struct, frozen=True):
         fields = SendFields(
             producer_group=PRODUCER_GROUP,
             topic=self.topic,
-            queue_id=queue.queue_id,
+            queue_id=LogicalQueueId(queue.queue_id),
             sys_flag=self.sys_flag,
             born_timestamp=now_ms,
             flag=self.flag,

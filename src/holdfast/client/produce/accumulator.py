@@ -16,42 +16,35 @@ All unacknowledged bytes are counted and limited. Knows neither connections nor 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Final
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.cluster.send_plan import queue_for_key
+from holdfast.client.cluster.send_plan import queue_for_key, require_publishable
 from holdfast.client.messages.arguments import NO_KEYS, ZERO
 from holdfast.client.messages.packing import (
-    Outgoing,
-    Packing,
     check_properties_size,
     key_properties,
     message_properties,
-    pack,
     tag_properties,
-    unique_key_property,
 )
 from holdfast.client.produce.batch_lines import (
     MESSAGE_OVERHEAD_BYTES,
-    Batch,
     Batching,
     Item,
     Line,
+    OpenBatch,
     SendFuture,
     TopicLines,
 )
-from holdfast.client.produce.batch_plan import can_be_batched, encode_messages, pack_inner_batch
+from holdfast.client.produce.batch_plan import can_be_batched
+from holdfast.client.produce.batch_sender import BatchSender
 from holdfast.client.produce.key_sequencer import KeySequencer
-from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt
-from holdfast.model.errors import HoldfastError, ProducerFull, RouteNotFound, SendFailed
+from holdfast.client.produce.sender import SEND_TIMEOUT_S
+from holdfast.model.errors import HoldfastError, ProducerFull, SendFailed
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.records.batch import ITEM_OVERHEAD
-
-SendParcel = Callable[[Parcel], Awaitable[Receipt]]
 
 # How many keys of a topic are cached with their lines and texts: hashing a key costs more than finding it here.
 _CACHED_KEYS_MAX: Final = 100_000
@@ -62,38 +55,24 @@ class Accumulator:
 
     Args:
         client: Knows the queues over which keys are spread.
-        send_parcel: Sends one request.
+        sender: Sends the batches.
         sequencer: The turns of keys, shared with the producer's other sends.
-        next_ids: Returns the given number of new ids.
         batching: The options for batches.
-        packing: How to pack messages that are sent alone.
     """
 
-    def __init__(
-        self,
-        client: ClusterClient,
-        send_parcel: SendParcel,
-        sequencer: KeySequencer,
-        *,
-        next_ids: Callable[[int], list[str]],
-        batching: Batching,
-        packing: Packing,
-    ) -> None:
+    def __init__(self, client: ClusterClient, sender: BatchSender, sequencer: KeySequencer, batching: Batching) -> None:
         self._client = client
-        self._send_parcel = send_parcel
+        self._sender = sender
         self._sequencer = sequencer
-        self._next_ids = next_ids
-        self._packing = packing
         self._linger_s = batching.linger_s
         self._bytes_max = batching.bytes_max
         self._messages_max = batching.messages_max
-        self._codec = batching.codec
         self._waiting_bytes_max = batching.waiting_bytes_max
-        self._id_size = len(unique_key_property(next_ids(1)[0]))
-        self._overhead = ITEM_OVERHEAD + self._id_size
+        self._id_size = sender.id_size
+        self._overhead = ITEM_OVERHEAD + sender.id_size
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, TopicLines] = {}
-        self._closed_batches: set[Batch] = set()  # batches that no longer grow and are not acknowledged yet
+        self._closed_batches: set[OpenBatch] = set()  # batches that no longer grow and are not acknowledged yet
         self._waiting_bytes = 0  # bytes
         self._waiting_callers = 0  # callers that wait for space; no message may overtake them
         self._admission = asyncio.Lock()
@@ -212,7 +191,7 @@ class Accumulator:
         size = self._overhead + len(message.body) + len(text)
         single = None
         if size > self._bytes_max or not can_be_batched(message):
-            single = pack(message, self._next_ids(1)[0], self._packing)
+            single = self._sender.pack(message)
         return Item(message, text, future, size, single)
 
     def _accept(self, item: Item, queue: MessageQueue | None) -> None:
@@ -262,9 +241,8 @@ class Accumulator:
     async def _find_queues(self, lines: TopicLines) -> None:
         """Look up the queues of a topic, and move the messages that waited for them into lines."""
         try:
-            publishable = (await self._client.publish_route(lines.name, timeout_s=SEND_TIMEOUT_S)).publishable
-            if not publishable:
-                raise RouteNotFound(f"no broker accepts messages for the topic {lines.name!r} now")
+            route = await self._client.publish_route(lines.name, timeout_s=SEND_TIMEOUT_S)
+            publishable = require_publishable(route, lines.name)
         except HoldfastError as error:
             failure = SendFailed(error, attempts=1, maybe_stored=False)
             for item in lines.end_routing():
@@ -297,8 +275,8 @@ class Accumulator:
         if item.single is not None or len(batch.messages) >= self._messages_max:
             self._close(line)
 
-    def _open(self, line: Line) -> Batch:
-        batch = line.open_batch = Batch(self.loop.create_future())
+    def _open(self, line: Line) -> OpenBatch:
+        batch = line.open_batch = OpenBatch(self.loop.create_future())
         line.has_lingered = False
         if self._linger_s:
             line.timer = self.loop.call_later(self._linger_s, self._end_linger, line)
@@ -338,12 +316,13 @@ class Accumulator:
             line.in_flight += 1
             self._client.spawn(self._send(line, line.closed_batches.popleft()))
 
-    async def _send(self, line: Line, batch: Batch) -> None:
+    async def _send(self, line: Line, batch: OpenBatch) -> None:
         try:
             if batch.turn is not None:
                 await batch.turn.wait_until_ready()
-            ids, parcel = self._parcel_of(line, batch)
-            receipt = await self._send_parcel(parcel)
+            if batch.single is None and len(batch.messages) == 1:
+                batch.single = self._sender.pack(batch.messages[0])
+            results = await self._sender.send(line.topic, line.queue, batch)
         except asyncio.CancelledError:
             batch.cancel()
             raise
@@ -352,7 +331,7 @@ class Accumulator:
             if not isinstance(error, HoldfastError):
                 raise
         else:
-            batch.complete(ids, receipt.result)
+            batch.complete(results)
         finally:
             if batch.turn is not None:
                 batch.turn.__exit__()
@@ -362,23 +341,6 @@ class Accumulator:
             line.in_flight -= 1
             self._send_ready(line)
             self._admit_next()
-
-    def _parcel_of(self, line: Line, batch: Batch) -> tuple[list[str], Parcel]:
-        """Return the ids of the messages and the parcel that carries them. A single message is not sent as a batch."""
-        if batch.single is not None:
-            return [batch.single.message_id], Parcel(line.topic, batch.single, queue=line.queue)
-        messages = batch.messages
-        batch_id, *ids = self._next_ids(1 + len(messages))
-        if len(ids) == 1:
-            return ids, Parcel(line.topic, pack(messages[0], ids[0], self._packing), queue=line.queue)
-        body = encode_messages(messages, ids, batch.texts)
-        return ids, Parcel(
-            line.topic,
-            Outgoing(batch_id, unique_key_property(batch_id), body, 0, 0),
-            queue=line.queue,
-            code=RequestCode.SEND_BATCH_MESSAGE,
-            encode_inner=partial(pack_inner_batch, messages, body, batch_id, self._codec),
-        )
 
     def _admit_next(self) -> None:
         if self._space_freed is not None and not self._space_freed.done():

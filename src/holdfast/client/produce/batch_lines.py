@@ -1,4 +1,4 @@
-"""Holds the options, batches and lines of the accumulator, which decides.
+"""Holds the options, open batches and lines of the accumulator, which decides.
 
 topic ─┬─ unordered line                    messages without a key: each batch goes to any queue
        ├─ line of queue 0 ── closed, closed, open
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 import msgspec
 
 from holdfast.client.messages.arguments import check_kind, check_seconds
 from holdfast.client.messages.packing import Outgoing
-from holdfast.client.produce.batch_plan import item_results
+from holdfast.client.produce.batch_plan import Batch
 from holdfast.client.produce.key_sequencer import KeyTurn
 from holdfast.model.errors import ConfigError
 from holdfast.model.message import Message, SendResult
@@ -97,7 +98,7 @@ class SendFuture(Protocol):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One message that needs more than to join its batch. See `Batch` for the attributes."""
+    """One message that needs more than to join its batch. See `OpenBatch` for the attributes."""
 
     message: Message
     text: bytes
@@ -106,29 +107,24 @@ class Item(msgspec.Struct, frozen=True):
     single: Outgoing | None
 
 
-class Batch:
-    """Messages that are sent together.
+class OpenBatch(Batch):
+    """A batch that grows until it is closed.
 
     Attributes:
-        messages: The messages.
-        texts: For each message, the properties that follow its id.
         futures: For each message, the future to complete.
         keys: The keys of the messages that have one.
-        size: Their approximate total size.
-        single: Instead of a batch: the request of the only message, because no batch may hold it.
+        size: The approximate total size of the messages.
         turn: Its turn in the lines of its keys, once the batch is closed.
         ended: Done when all futures are completed.
     """
 
-    __slots__ = ("ended", "futures", "keys", "messages", "single", "size", "texts", "turn")
+    __slots__ = ("ended", "futures", "keys", "size", "turn")
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
-        self.messages: list[Message] = []
-        self.texts: list[bytes] = []
+        super().__init__([], [])
         self.futures: list[SendFuture] = []
         self.keys: set[str] = set()
         self.size = 0
-        self.single: Outgoing | None = None
         self.turn: KeyTurn | None = None
         self.ended = ended
 
@@ -137,11 +133,11 @@ class Batch:
         """The bytes that the batch counts towards `waiting_bytes_max`."""
         return self.size + MESSAGE_OVERHEAD_BYTES * len(self.messages)
 
-    def complete(self, ids: list[str], result: SendResult) -> None:
-        """Complete each future with the position of its message; *result* is the first one's."""
-        for future, item_result in zip(self.futures, item_results(ids, result), strict=True):
+    def complete(self, results: Iterator[SendResult]) -> None:
+        """Complete each future with the position of its message."""
+        for future, result in zip(self.futures, results, strict=True):
             if not future.done():
-                future.set_result(item_result)
+                future.set_result(result)
 
     def fail(self, error: Exception) -> None:
         """Fail each future with *error*."""
@@ -183,10 +179,10 @@ class Line:
         self.queue = queue
         self.in_flight = 0
         self.in_flight_max = UNORDERED_IN_FLIGHT if queue is None else 1
-        self.open_batch: Batch | None = None
+        self.open_batch: OpenBatch | None = None
         self.has_lingered = False
         self.timer: asyncio.Handle | None = None
-        self.closed_batches: deque[Batch] = deque()
+        self.closed_batches: deque[OpenBatch] = deque()
 
     @property
     def is_busy(self) -> bool:

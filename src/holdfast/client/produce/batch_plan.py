@@ -1,16 +1,15 @@
-"""Splits messages into batches and encodes them: each line is cut into pieces of a limited size.
+"""Cuts lists of messages into batches and encodes them.
 
-    line      a1 a2 a3 (delayed) a4
-    requests  [a1 a2] [a3] [a4]       a3 is sent alone, because a batch cannot hold it
+    messages  a1 a2 a3 (delayed) a4
+    batches   [a1 a2] [a3] [a4]       a3 is alone, because no batch may hold it
 
-Keeps the order of the line. Pure: the caller supplies ids and queues.
+Keeps the order. Pure: the caller supplies ids and queues.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import accumulate, count, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, repeat
 from typing import Final
 
 import msgspec
@@ -20,7 +19,7 @@ from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import Message, SendResult
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire.records.batch import encode_columns
+from holdfast.wire.records.batch import ITEM_OVERHEAD, encode_columns
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import COUNT_MAX, wrap_items
 from holdfast.wire.records.properties import NAME_END, VALUE_END
@@ -28,13 +27,13 @@ from holdfast.wire.records.properties import NAME_END, VALUE_END
 BATCH_BYTES_MAX: Final = 1024 * 1024
 
 
-class BatchRange(msgspec.Struct, frozen=True, gc=False):
-    """Consecutive messages of a line that are sent together.
+class Cut(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive messages of a list that are sent together.
 
     Attributes:
         start: The index of the first message.
         stop: The index after the last message.
-        is_batch: False for a single message that must be sent alone.
+        is_batch: False for a single message that no batch may hold.
     """
 
     start: int
@@ -42,11 +41,21 @@ class BatchRange(msgspec.Struct, frozen=True, gc=False):
     is_batch: bool
 
 
-def find_unbatchable(topic: str, messages: Sequence[Message]) -> Sequence[int]:
-    """Return the indexes of *messages*, all of one topic, that no batch may hold."""
-    if topic.startswith(RETRY_PREFIX):
-        return range(len(messages))
-    return [number for number, message in enumerate(messages) if message.delay_level]
+class Batch:
+    """Messages of one topic that are sent together.
+
+    Attributes:
+        messages: The messages.
+        texts: For each message, the properties that follow its id.
+        single: The request of the only message, if it is not sent as a batch.
+    """
+
+    __slots__ = ("messages", "single", "texts")
+
+    def __init__(self, messages: list[Message], texts: list[bytes], single: Outgoing | None = None) -> None:
+        self.messages = messages
+        self.texts = texts
+        self.single = single
 
 
 def can_be_batched(message: Message) -> bool:
@@ -54,31 +63,34 @@ def can_be_batched(message: Message) -> bool:
     return not message.delay_level and not message.topic.startswith(RETRY_PREFIX)
 
 
-def plan_batches(sizes: Sequence[int], unbatchable: Collection[int], bytes_max: int) -> Iterator[BatchRange]:
-    """Yield the groups in which to send a line.
+def cut_into_batches(
+    messages: Sequence[Message], texts: Sequence[bytes], id_size: int, bytes_max: int
+) -> Iterator[Cut]:
+    """Yield the batches in which to send *messages*, which are all of one topic.
 
     Args:
-        sizes: The size of each message in a batch. One that is larger than *bytes_max* is sent alone.
-        unbatchable: The indexes of messages that no batch may hold.
-        bytes_max: The maximum size of a batch.
+        messages: The messages.
+        texts: For each message, the properties that follow its id.
+        id_size: The size of the property that carries an id.
+        bytes_max: The maximum size of a batch. A larger message is sent alone.
     """
-    start = 0
-    for end in (*sorted(unbatchable), len(sizes)):
-        yield from _split(sizes, start, end, bytes_max)
-        if end < len(sizes):
-            yield BatchRange(end, end + 1, is_batch=False)
-        start = end + 1
-
-
-def _split(sizes: Sequence[int], start: int, end: int, bytes_max: int) -> Iterator[BatchRange]:
-    ends = [0, *accumulate(sizes[start:end])]
-    at, last = 0, end - start
-    while at < last:
-        stop = min(bisect_right(ends, ends[at] + bytes_max) - 1, at + COUNT_MAX)
-        is_batch = stop > at
-        stop = max(stop, at + 1)
-        yield BatchRange(start + at, start + stop, is_batch)
-        at = stop
+    overhead = ITEM_OVERHEAD + id_size
+    if messages and messages[0].topic.startswith(RETRY_PREFIX):
+        bytes_max = 0  # no batch may hold a retried message
+    start = batch_size = 0
+    for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
+        size = overhead + len(message.body) + len(text)
+        batch_size += size
+        if batch_size <= bytes_max and not message.delay_level and index - start < COUNT_MAX:
+            continue
+        if start < index:
+            yield Cut(start, index, is_batch=True)
+        start, batch_size = index, size
+        if size > bytes_max or message.delay_level:
+            yield Cut(index, index + 1, is_batch=False)
+            start, batch_size = index + 1, 0
+    if start < len(messages):
+        yield Cut(start, len(messages), is_batch=True)
 
 
 def encode_messages(messages: Sequence[Message], ids: Sequence[str], texts: Sequence[bytes]) -> bytes:

@@ -86,7 +86,7 @@ class InnerBatchSupport:
             if INNER_BATCH_CAPABILITY not in self._client.capabilities_of(address):
                 return False
             answer = await self._client.invoke(address, command)
-            return java_json.decode(answer.body, TopicConfig).has_batch_index
+            return java_json.decode(answer.body, TopicConfig).accepts_batches
         except BrokerRefused as error:
             return None if error.code == ResponseCode.TOPIC_NOT_EXIST else False
         except HoldfastError:

@@ -11,35 +11,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-import msgspec
-
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.messages.unpacking import LazyProperties
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.message import Message, ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.command import Command, response
-from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
+from holdfast.wire.requests.send import PushedReplyFields
 
 _REPLY = "reply"
 _REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 _NO_HOST = bytes(8)
-
-
-class PushedReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of a pushed reply (326)."""
-
-    topic: str
-    queue_id: int = 0
-    sys_flag: int = 0
-    born_timestamp: int = 0
-    store_timestamp: int = 0
-    flag: int = 0
-    properties: str = ""
-    born_host: str = ""
-    store_host: str = ""
 
 
 class PendingRequests:
@@ -56,20 +41,19 @@ class PendingRequests:
         reply.add_done_callback(lambda _: self._pending.pop(correlation_id, None))
         return correlation_id, reply
 
-    async def handle_reply(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may push
+    async def handle_reply(self, request: ServerRequest) -> Command:
         """Complete the request that a pushed reply (326) answers, if it is still pending."""
-        message = _read_reply(command)
+        message = _read_reply(request.header_as(PushedReplyFields), request.command.body)
         pending = self._pending.get(message.properties.get(names.CORRELATION_ID, ""))
         if pending is not None and not pending.done():
             pending.set_result(message)
-        return response(command)
+        return response(request.command)
 
 
-def _read_reply(command: Command) -> ReceivedMessage:
-    fields = from_fields(PushedReplyFields, command.fields)
+def _read_reply(fields: PushedReplyFields, body: bytes) -> ReceivedMessage:
     return ReceivedMessage(
         fields.topic,
-        decompress(command.body, fields.sys_flag),
+        decompress(body, fields.sys_flag),
         MessageQueue(fields.topic, "", fields.queue_id),
         0,
         LazyProperties(fields.properties.encode()),

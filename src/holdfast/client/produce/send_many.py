@@ -1,40 +1,29 @@
-"""Sends a list of messages in few requests. The shell around `batch_plan`.
+"""Sends a list of messages in few requests.
 
-    messages ─┬─ line of topic t               no keys: several requests in flight, each to any queue
-              ├─ line of queue 0 of topic t    messages whose keys belong to the queue: one request after another
+    messages ─┬─ line of topic t               no keys: several batches in flight, each to any queue
+              ├─ line of queue 0 of topic t    messages whose keys belong to the queue: one batch after another
               └─ line of queue 1 of topic t
 
-Lines are sent concurrently. A request is encoded only when it is sent, so that waiting messages are not held twice.
+Lines are sent concurrently. A line of a call is separate from those of other calls and of the accumulator: the key
+sequencer alone keeps their order, so that calls with different keys do not wait for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
-from typing import Final, cast
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import cast
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.cluster.send_plan import queue_for_key
-from holdfast.client.messages.packing import UNIQUE_KEY_SIZE_MAX, Outgoing, Packing, pack, unique_key_property
+from holdfast.client.cluster.send_plan import queue_for_key, require_publishable
 from holdfast.client.produce.batch_lines import UNORDERED_IN_FLIGHT
-from holdfast.client.produce.batch_plan import (
-    BatchRange,
-    encode_messages,
-    find_unbatchable,
-    item_results,
-    pack_inner_batch,
-    plan_batches,
-)
-from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt
-from holdfast.model.errors import HoldfastError, RouteNotFound, SendFailed, SendManyFailed
+from holdfast.client.produce.batch_plan import Batch, cut_into_batches
+from holdfast.client.produce.batch_sender import BatchSender
+from holdfast.model.errors import HoldfastError, SendFailed, SendManyFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.frames.codes import RequestCode
-from holdfast.wire.records.batch import ITEM_OVERHEAD
-from holdfast.wire.records.compression import Codec
 
-SendParcel = Callable[[Parcel], Awaitable[Receipt]]
 _LineKey = tuple[str, MessageQueue | None]
 
 
@@ -43,36 +32,33 @@ class SendMany:
 
     Args:
         client: Knows the queues over which keys are spread.
-        send_parcel: Sends one request.
+        sender: Sends the batches.
         messages: The messages; their topics are as the wire knows them.
         texts: For each message, the properties that follow its id.
-        next_ids: Returns the given number of new ids.
-        codec: The compression of batches that brokers store whole; None for none.
+        bytes_max: The maximum size of a batch.
         timeout_s: How long to look for the queues of keys.
     """
 
     def __init__(
         self,
         client: ClusterClient,
-        send_parcel: SendParcel,
+        sender: BatchSender,
         messages: Sequence[Message],
         texts: Sequence[bytes],
         *,
-        next_ids: Callable[[int], list[str]],
-        codec: Codec | None = None,
-        timeout_s: float = SEND_TIMEOUT_S,
+        bytes_max: int,
+        timeout_s: float,
     ) -> None:
         self._client = client
-        self._timeout_s = timeout_s
-        self._send_parcel = send_parcel
+        self._sender = sender
         self._messages = messages
         self._texts = texts
-        self._next_ids = next_ids
-        self._codec = codec
+        self._bytes_max = bytes_max
+        self._timeout_s = timeout_s
         self._results: list[SendResult | SendFailed | None] = [None] * len(messages)
         self._has_failed = False
 
-    async def send(self, *, bytes_max: int) -> list[SendResult]:
+    async def send(self) -> list[SendResult]:
         """Send all messages and return their positions.
 
         Raises:
@@ -80,7 +66,7 @@ class SendMany:
             SendFailed: the queues of a topic are unknown; nothing was sent.
         """
         lines = await self._find_lines()
-        await asyncio.gather(*(self._send_line(line_key, line, bytes_max) for line_key, line in lines.items()))
+        await asyncio.gather(*(self._send_line(topic, queue, line) for (topic, queue), line in lines.items()))
         if self._has_failed:
             raise SendManyFailed(self._results)
         return cast("list[SendResult]", self._results)
@@ -108,54 +94,35 @@ class SendMany:
 
     async def _queues_of(self, topic: str) -> tuple[MessageQueue, ...]:
         try:
-            queues = (await self._client.publish_route(topic, timeout_s=self._timeout_s)).publishable
-            if not queues:
-                raise RouteNotFound(f"no broker accepts messages for the topic {topic!r} now")
+            return require_publishable(await self._client.publish_route(topic, timeout_s=self._timeout_s), topic)
         except HoldfastError as error:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
-        return queues
 
-    async def _send_line(self, line_key: _LineKey, line: Sequence[int], bytes_max: int) -> None:
+    async def _send_line(self, topic: str, queue: MessageQueue | None, line: Sequence[int]) -> None:
+        # Batches with keys are sent one after another: a batch could overtake an earlier one that is retried.
+        concurrency = UNORDERED_IN_FLIGHT if queue is None else 1
+        batches = self._batches(line)
+        await asyncio.gather(*(self._send_batches(topic, queue, batches) for _ in range(concurrency)))
+
+    def _batches(self, line: Sequence[int]) -> Iterator[tuple[Sequence[int], Batch]]:
+        """Yield the batches of a line, each with the indexes of its messages."""
         messages = [self._messages[index] for index in line]
         texts = [self._texts[index] for index in line]
-        overhead = ITEM_OVERHEAD + UNIQUE_KEY_SIZE_MAX
-        sizes = [overhead + len(message.body) + len(text) for message, text in zip(messages, texts, strict=True)]
-        ranges = list(plan_batches(sizes, find_unbatchable(line_key[0], messages), bytes_max))
-        # Requests with keys are sent one after another: a request could overtake an earlier one that is retried.
-        concurrency = min(len(ranges), UNORDERED_IN_FLIGHT if line_key[1] is None else 1)
-        remaining = iter(ranges)
-        await asyncio.gather(*(self._send_ranges(line_key, line, remaining) for _ in range(concurrency)))
+        for cut in cut_into_batches(messages, texts, self._sender.id_size, self._bytes_max):
+            single = None if cut.is_batch else self._sender.pack(messages[cut.start])
+            part = slice(cut.start, cut.stop)
+            yield line[part], Batch(messages[part], texts[part], single)
 
-    async def _send_ranges(self, line_key: _LineKey, line: Sequence[int], ranges: Iterator[BatchRange]) -> None:
-        """Send the groups one after another, as long as there are any."""
-        for batch_range in ranges:
-            indexes = line[batch_range.start : batch_range.stop]
-            ids, parcel = self._parcel_of(line_key, indexes, is_batch=batch_range.is_batch)
+    async def _send_batches(
+        self, topic: str, queue: MessageQueue | None, batches: Iterator[tuple[Sequence[int], Batch]]
+    ) -> None:
+        """Send the batches one after another, as long as there are any."""
+        results: Iterator[SendResult | SendFailed]
+        for indexes, batch in batches:
             try:
-                receipt = await self._send_parcel(parcel)
+                results = await self._sender.send(topic, queue, batch)
             except SendFailed as error:
                 self._has_failed = True
-                for index in indexes:
-                    self._results[index] = error
-            else:
-                for index, result in zip(indexes, item_results(ids, receipt.result), strict=True):
-                    self._results[index] = result
-
-    def _parcel_of(self, line_key: _LineKey, indexes: Sequence[int], *, is_batch: bool) -> tuple[list[str], Parcel]:
-        """Return the ids of the messages and the parcel that carries them."""
-        topic, queue = line_key
-        messages = [self._messages[index] for index in indexes]
-        batch_id, *ids = self._next_ids(1 + len(messages))
-        if not is_batch:
-            return ids, Parcel(topic, pack(messages[0], ids[0], _UNCOMPRESSED), queue=queue)
-        body = encode_messages(messages, ids, [self._texts[index] for index in indexes])
-        return ids, Parcel(
-            topic,
-            Outgoing(batch_id, unique_key_property(batch_id), body, 0, 0),
-            queue=queue,
-            code=RequestCode.SEND_BATCH_MESSAGE,
-            encode_inner=partial(pack_inner_batch, messages, body, batch_id, self._codec),
-        )
-
-
-_UNCOMPRESSED: Final = Packing(compress_over=None)
+                results = repeat(error, len(indexes))
+            for index, result in zip(indexes, results, strict=True):
+                self._results[index] = result

@@ -24,6 +24,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.client.access.refusal import refusal
 from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
 from holdfast.client.cluster.send_plan import (
     RETRIES_DEFAULT,
@@ -224,7 +225,9 @@ class Sender:
                 await connection.wait_until_writable()
         except _FAILURES as error:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
-        header = self._encode_header(parcel, parcel.outgoing, queue, route.broker_of(queue), 0, one_way=True)
+        header = self._encode_header(
+            connection, parcel, parcel.outgoing, queue, route.broker_of(queue), 0, one_way=True
+        )
         connection.write(header, parcel.outgoing.body)
 
     def forget(self, topics: Iterable[str]) -> None:
@@ -301,7 +304,7 @@ class Sender:
         now_s = monotonic()
         if now_s - self._refreshed_s.get(topic, -_REFRESH_INTERVAL_S) >= _REFRESH_INTERVAL_S:
             self._refreshed_s[topic] = now_s
-            self._client.doubt(topic)
+            self._client.mark_stale(topic)
 
     async def _attempt(self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float) -> Receipt:
         broker = route.broker_of(queue) if route.leaders else queue.broker_name
@@ -327,7 +330,7 @@ class Sender:
         begun_s = monotonic()
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
         try:
-            connection.write(self._encode_header(parcel, outgoing, queue, broker, opaque), outgoing.body)
+            connection.write(self._encode_header(connection, parcel, outgoing, queue, broker, opaque), outgoing.body)
         except BaseException:
             connection.forget(opaque)
             raise
@@ -366,6 +369,7 @@ class Sender:
 
     def _encode_header(
         self,
+        connection: Connection,
         parcel: Parcel,
         outgoing: Outgoing,
         queue: MessageQueue,
@@ -379,6 +383,9 @@ class Sender:
             template = SendTemplate(self._group, parcel.topic, broker, reads_mappings=is_mock_broker(queue.broker_name))
             self._templates[parcel.topic, broker] = template
         fields = OutgoingFields(queue.queue_id, outgoing.sys_flag, now_ms(), outgoing.flag, outgoing.properties)
+        if connection.signer is not None:
+            body = outgoing.body
+            return template.signed_head(opaque, fields, body, connection.signer, code=parcel.code, one_way=one_way)
         return template.head(opaque, fields, len(outgoing.body), code=parcel.code, one_way=one_way)
 
     async def _prepare_retry(
@@ -520,7 +527,7 @@ def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address
     if status is None:
         if reply.code == ResponseCode.NOT_LEADER_FOR_QUEUE and reply.fields.leader == NO_BROKER:
             raise NoLeader(reply.code, reply.remark or "", address=address)
-        raise BrokerRefused(reply.code, reply.remark or "", address=address)
+        raise refusal(reply.code, reply.remark, address=address)
     fields = reply.fields
     queue_id, offset = fields.queue_id, fields.queue_offset
     if queue_id is None or offset is None:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.messages.unpacking import read_messages
 from holdfast.client.produce.sender import Receipt
 from holdfast.model import property_names as names
@@ -28,7 +29,7 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.records.message_id import parse_message_id
 from holdfast.wire.requests.offsets import CheckTransactionFields, EndTransactionFields
 
@@ -100,10 +101,10 @@ class ProducerTransactions:
         command.fields["bname"] = broker
         await self._client.invoke(address, command)
 
-    async def check(self, address: str, command: Command) -> None:
+    async def check(self, request: ServerRequest) -> None:
         """Answer a broker that checks the outcome of a transaction (39)."""
-        check_fields = from_fields(CheckTransactionFields, command.fields)
-        (message,) = read_messages(command.body, None, namespace=self._namespace)
+        check_fields = request.header_as(CheckTransactionFields)
+        (message,) = read_messages(request.command.body, None, namespace=self._namespace)
         if message.properties.get(names.PRODUCER_GROUP) != self._group:
             return
         message_id = message.message_id
@@ -123,7 +124,7 @@ class ProducerTransactions:
         answer = Command(code=RequestCode.END_TRANSACTION, fields=to_fields(fields))
         if check_fields.broker_name:
             answer.fields["bname"] = check_fields.broker_name
-        await self._client.send_one_way(address, answer)
+        await self._client.send_one_way(request.address, answer)
 
     async def _run_checker(self, message: ReceivedMessage) -> TransactionOutcome:
         checker = self._checker

@@ -25,6 +25,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.client.routes.name_server_choice import is_url, parse_addresses
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError, ConnectionLost
 
 DNS_REFRESH_S: Final = 30.0
@@ -59,12 +60,23 @@ class NameServerDiscovery:
         text: `host:port;host:port`, or the URL of an address server.
         refresh_s: The refresh interval in seconds; None for the default.
         resolve: Resolves host names.
+        tls: The TLS settings of the client. An https address server is always verified; `tls.ca` adds authorities.
+
+    Attributes:
+        certified_names: The host name of each address that was found by a lookup, as certificates contain it.
 
     Raises:
         ConfigError: *text* is neither, or *refresh_s* is not positive.
     """
 
-    def __init__(self, text: str, *, refresh_s: float | None = None, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        refresh_s: float | None = None,
+        resolve: Resolve | None = None,
+        tls: ClientTls | None = None,
+    ) -> None:
         if refresh_s is not None and not refresh_s > 0:
             raise ConfigError(f"name_server_refresh_s is {refresh_s}: expected seconds, more than 0, or None")
         self._url = text.strip() if is_url(text) else None
@@ -73,7 +85,9 @@ class NameServerDiscovery:
             _check_url(self._url)
         self._refresh_s = refresh_s
         self._resolve = resolve or resolve_host
+        self._ca = None if tls is None else tls.ca
         self._known: dict[str, list[str]] = {}  # host name to its last known addresses
+        self.certified_names: dict[str, str] = {}
 
     @property
     def refresh_s(self) -> float | None:
@@ -96,7 +110,7 @@ class NameServerDiscovery:
         listed = self._listed
         if self._url is not None:
             try:
-                listed = parse_addresses(await asyncio.to_thread(_fetch, self._url))
+                listed = parse_addresses(await asyncio.to_thread(_fetch, self._url, self._ca))
             except (OSError, HTTPException, ValueError, ConfigError) as error:
                 text = f"the address server {self._url} returned no name servers: {_reason(error)}"
                 raise ConnectionLost(text) from error
@@ -116,7 +130,9 @@ class NameServerDiscovery:
             hosts = []
         if hosts:
             self._known[host] = sorted(hosts)
-        return [f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip in self._known.get(host, ())] or [address]
+        found = [f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip in self._known.get(host, ())]
+        self.certified_names |= dict.fromkeys(found, host)
+        return found or [address]
 
 
 def _reason(error: Exception) -> str:
@@ -145,8 +161,12 @@ def _is_name(address: str) -> bool:
     return False
 
 
-def _fetch(url: str) -> str:
+def _fetch(url: str, ca: str | None) -> str:
     """Return the body that an address server returns. Runs in a thread, for a limited time.
+
+    Args:
+        url: Its URL.
+        ca: A file with further authorities that may sign its certificate.
 
     Raises:
         OSError, HTTPException, ValueError: there is no answer, or it is not valid.
@@ -159,15 +179,17 @@ def _fetch(url: str) -> str:
         # The TLS handshake detaches the socket from *plain* and counts towards the time limit: only a second handle can
         # shut it down.
         with plain, plain.dup() as handle, _time_limit(handle):
-            connection.sock = _secure(plain, host) if kind is HTTPSConnection else plain
+            connection.sock = _secure(plain, host, ca) if kind is HTTPSConnection else plain
             connection.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
             with connection.getresponse() as answer:
                 return _read_body(answer).decode("ascii").strip()
 
 
-def _secure(plain: socket.socket, host: str) -> ssl.SSLSocket:
+def _secure(plain: socket.socket, host: str, ca: str | None) -> ssl.SSLSocket:
     """Return a TLS connection over *plain* to a server whose certificate is valid for *host*."""
     context = ssl.create_default_context()
+    if ca is not None:
+        context.load_verify_locations(ca)
     context.set_alpn_protocols(["http/1.1"])
     return context.wrap_socket(plain, server_hostname=host)
 

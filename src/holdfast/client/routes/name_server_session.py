@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any, Final
 
+from holdfast.client.options import ClientOptions
 from holdfast.client.routes.name_server_choice import NameServers
 from holdfast.client.routes.name_server_discovery import NameServerDiscovery
 from holdfast.client.routes.route_watch import RouteWatch
@@ -33,6 +34,7 @@ log = logging.getLogger("holdfast.client")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
+# Not a list of our requests: what name servers of every version and maker answer, and brokers of none.
 _SUPPORTED_BY_ALL: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
 
 
@@ -50,45 +52,35 @@ class NameServerSession:
     """The connection to the name servers.
 
     Args:
-        namesrv: `host:port;host:port`, or the URL of an address server.
+        options: The options of the client.
         pool: The connections.
         random: Chooses the name server to use.
-        timeout_s: The default timeout of a request.
-        refresh_s: How often to resolve host names and ask the address server again; None for the default.
         spawn: Runs background work.
         watches_lost: Called when the watched topics are lost: the client has to ask for all routes again.
-        request_fields: Fields that describe this client in every route request, see `client_fields`.
     """
 
     def __init__(
         self,
-        namesrv: str,
+        options: ClientOptions,
         *,
         pool: ConnectionPool,
         random: Random,
-        timeout_s: float,
-        refresh_s: float | None,
         spawn: Spawn,
         watches_lost: Callable[[], None],
-        request_fields: Mapping[str, str] | None = None,
     ) -> None:
-        self._request_fields = dict(request_fields or {})
-        self._discovery = NameServerDiscovery(namesrv, refresh_s=refresh_s)
+        self._request_fields = _client_fields(options)
+        self._tls = options.tls
+        self._discovery = NameServerDiscovery(options.namesrv, refresh_s=options.name_server_refresh_s, tls=options.tls)
         self._servers = NameServers(";".join(self._discovery.listed), random)
         self._watch = RouteWatch()
         self._pool = pool
-        self._timeout_s = timeout_s
-        self._refresh_s = refresh_s
+        self._timeout_s = options.timeout_s
+        self._refresh_s = options.name_server_refresh_s
         self._spawn = spawn
         self._watches_lost = watches_lost
         self._former: set[str] = set()  # removed from the list, but perhaps still connected or being dialled
         self._silent: set[str] = set()  # did not answer, which was logged already
         self._discovery_changed = asyncio.Event()
-
-    @property
-    def unit(self) -> str | None:
-        """The unit whose routes are requested; None for all."""
-        return self._request_fields.get(SCOPE_FIELD)
 
     @property
     def addresses(self) -> list[str]:
@@ -127,7 +119,7 @@ class NameServerSession:
             ConfigError: *namesrv* is not valid.
             ConnectionLost: the address server returned no list. Then nothing changes.
         """
-        discovery = NameServerDiscovery(namesrv, refresh_s=self._refresh_s)
+        discovery = NameServerDiscovery(namesrv, refresh_s=self._refresh_s, tls=self._tls)
         addresses = await discovery.read()
         self._discovery = discovery
         self._discovery_changed.set()
@@ -150,6 +142,7 @@ class NameServerSession:
                 self._use_addresses(addresses)
 
     def _use_addresses(self, addresses: list[str]) -> None:
+        self._pool.certified_names = dict(self._discovery.certified_names)
         before = list(self._servers.addresses)
         used = self._servers.current if before else None
         if not self._servers.change(addresses):
@@ -278,11 +271,12 @@ class NameServerSession:
             self._spawn(connection.close("no name server of ours any more"))
 
 
-def client_fields(unit: str | None, group: str | None) -> dict[str, str]:
-    """Return the fields of a route request that identify a client of *unit* and the group it reads for, if any."""
-    if unit is None:
+def _client_fields(options: ClientOptions) -> dict[str, str]:
+    """Return the fields of a route request that identify the unit of a client and the group that it reads for."""
+    if options.unit is None:
         return {}  # A client without a unit sees everything.
-    return {SCOPE_FIELD: unit} if group is None else {SCOPE_FIELD: unit, GROUP_FIELD: group}
+    group = {} if options.reader_group is None else {GROUP_FIELD: options.reader_group}
+    return {SCOPE_FIELD: options.unit, **group}
 
 
 def _log_failure(address: str, answer: asyncio.Future[Command]) -> None:

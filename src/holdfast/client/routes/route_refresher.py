@@ -24,10 +24,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+from holdfast.client.access.refusal import refusal
+from holdfast.client.options import ClientOptions
 from holdfast.client.routes.missing_topics import MISSING_MAX
 from holdfast.client.routes.name_server_session import NameServerSession, Spawn
 from holdfast.client.routes.route_table import RouteTable, TopicRoute
-from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
+from holdfast.model.errors import ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.route import Route
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.wire.cluster.deletions import DELETED_FIELD
@@ -52,37 +54,35 @@ class RouteRefresher:
     """The routes of a client, kept up to date.
 
     Args:
+        options: The options of the client.
         name_servers: The name servers.
         invoke: Sends a request to one of them, by its address.
         spawn: Runs background work.
         now_ms: Returns the time, by a monotonic clock.
         changed: Called with a topic whose route has changed.
-        expiry_s: After how long without a send a topic is forgotten; None for never.
-        remembers_missing: Whether `publish_route` may answer from memory that a topic does not exist.
         forgotten: Called with topics that were forgotten.
     """
 
     def __init__(
         self,
+        options: ClientOptions,
         name_servers: NameServerSession,
         *,
         invoke: Callable[[str, Command], Awaitable[Command]],
         spawn: Spawn,
         now_ms: Callable[[], int],
         changed: Callable[[str], None],
-        expiry_s: float | None = None,
-        remembers_missing: bool = False,
-        forgotten: Callable[[list[str]], None] | None = None,
+        forgotten: Callable[[list[str]], None],
     ) -> None:
-        missing_max = MISSING_MAX if remembers_missing else None
-        self.table = RouteTable(missing_max=missing_max, unit=name_servers.unit)
+        missing_max = MISSING_MAX if options.remembers_missing else None
+        self.table = RouteTable(missing_max=missing_max, unit=options.unit)
         self._name_servers = name_servers
         self._invoke = invoke
         self._spawn = spawn
         self._now_ms = now_ms
         self._changed = changed
-        self._expiry_s = expiry_s
-        self._remembers_missing = remembers_missing
+        self._expiry_s = options.topic_expiry_s
+        self._remembers_missing = options.remembers_missing
         self._forgotten = forgotten
         self._poll_now = asyncio.Event()
         self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
@@ -244,7 +244,7 @@ class RouteRefresher:
             if self._remembers_missing and (is_deleted or topic == AUTO_CREATE_TOPIC):
                 self._drop(topic)
         elif answer.code != ResponseCode.SUCCESS:
-            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+            raise refusal(answer.code, answer.remark, address=address)
         elif self.table.put(topic, decode_route(answer.body), self._now_ms()):
             self._changed(topic)
         if address != self._name_servers.current:
@@ -320,5 +320,4 @@ class RouteRefresher:
     def _forget(self, topics: list[str]) -> None:
         if topics:
             self._name_servers.unwatch(topics)
-            if self._forgotten is not None:
-                self._forgotten(topics)
+            self._forgotten(topics)

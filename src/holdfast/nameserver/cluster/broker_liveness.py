@@ -50,6 +50,11 @@ class BrokerLiveness:
     def __len__(self) -> int:
         return len(self._by_address)
 
+    @property
+    def channels(self) -> list[ChannelId]:
+        """The channels to which live brokers are bound."""
+        return list(self._by_channel)
+
     def find(self, address: str) -> LiveBroker | None:
         """Return the broker at *address*; None if it is not alive."""
         return self._by_address.get(address)

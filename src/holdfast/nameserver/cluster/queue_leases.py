@@ -17,19 +17,21 @@ Does not know majorities: brokers count them.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.machine.effects import Effect, SendBytes, WriteFile
+from holdfast.machine.component import Component
+from holdfast.machine.kept_file import KeptFile
+from holdfast.machine.request import Answer, Handlers, Refusal, Request, answer_later
+from holdfast.machine.turn import Turn
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.scope import GLOBAL
-from holdfast.nameserver.config.kv_config import Waiter
-from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.static_topics import StaticTopics, name_of
+from holdfast.store.base.disk import Disk
 from holdfast.wire.cluster.leases import UNKNOWN_HOLDER, Claim, LeaseAnswer, LeaseRequest, QueueLease
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.command import encode_command, response
 from holdfast.wire.requests.moves import decode_body, encode_body
 
 FILE: Final = "queueLeases.json"
@@ -63,37 +65,38 @@ class _BrokerSession(msgspec.Struct):
     number: int = -1
 
 
-class QueueLeases:
+class QueueLeases(Component):
     """The holders of logical queues.
 
     Args:
+        turn: The turn of the name server.
+        disk: Where the file is; None: leases are only in memory.
         static: The known static topics.
-        content: Content of the file when the name server stopped; None if there was none.
-        is_durable: Whether the file is written at all.
 
     Attributes:
         leases: By topic key and queue.
-        fault: Why the file could not be read; None if it could, or there was none.
     """
 
-    def __init__(self, static: StaticTopics, content: bytes | None, *, is_durable: bool) -> None:
+    def __init__(self, turn: Turn, disk: Disk | None, static: StaticTopics) -> None:
         self.leases: dict[_QueueKey, QueueLease] = {}
-        self.fault: str | None = None
+        self._turn = turn
         self._static = static
-        self._is_durable = is_durable
+        self._file = KeptFile(
+            turn,
+            disk,
+            FILE,
+            self._describe,
+            encode=msgspec.json.encode,
+            decode=lambda content: msgspec.json.decode(content, type=KeptLeases),
+            has_backup=False,
+        )
         self._sessions: dict[str, _BrokerSession] = {}
         self._quarantine_ms = QUARANTINE_MS
-        self._is_unsaved = False
-        self._waiting: list[tuple[Waiter, bytes]] = []
-        self._being_written: list[tuple[Waiter, bytes]] | None = None
-        if content is not None:
-            self._restore(content)
+        self._restore()
 
-    def _restore(self, content: bytes) -> None:
-        try:
-            kept = msgspec.json.decode(content, type=KeptLeases)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self.fault = str(error)
+    def _restore(self) -> None:
+        kept = self._file.load_or_forget("leases forgotten: their file cannot be read")
+        if kept is None:
             return
         self._quarantine_ms = 0
         self._sessions = {
@@ -105,6 +108,16 @@ class QueueLeases:
             for number, lease in queues.items()
             if lease.broker in self._sessions
         }
+
+    def _describe(self) -> KeptLeases:
+        leases: dict[str, dict[int, QueueLease]] = {}
+        for (topic, number), lease in self.leases.items():
+            leases.setdefault(topic, {})[number] = lease
+        return KeptLeases(lease_ms={name: session.lease_ms for name, session in self._sessions.items()}, held=leases)
+
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the file."""
+        return (self._file,)
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
@@ -121,7 +134,7 @@ class QueueLeases:
         forgotten = [queue_key for queue_key, lease in self.leases.items() if self._is_forgotten(queue_key[0], lease)]
         for queue_key in forgotten:
             del self.leases[queue_key]
-            self._is_unsaved = True
+            self._file.mark_changed()
 
     def mark_alive(self, broker: str) -> None:
         """Record that *broker* is alive, even if it stopped requesting leases."""
@@ -157,11 +170,18 @@ class QueueLeases:
         if refused is None:
             return Refusal(ResponseCode.ILLEGAL_OPERATION, "outdated: a later request was handled before")
         body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed(lease_request.broker)))
-        if not self._is_durable or not (self._is_unsaved or self._being_written is not None):
+        if not self._file.is_durable or not (self._file.is_changed or self._file.is_being_written):
             return request.answer(body=body)
-        self._waiting.append((Waiter(request.channel, request.command), body))
-        request.effects.extend(self._begin())
+        self._file.save_soon(lambda failure: self._finish(request, body, failure))
         return None
+
+    def _finish(self, request: Request, body: bytes, failure: str | None) -> None:
+        """Answer a request whose claims are on disk, or refuse it: nothing is promised that is not."""
+        if failure is None:
+            answer = request.answer(body=body)
+        else:
+            answer = request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, failure)
+        answer_later(self._turn, request, answer)
 
     def _apply_claims(self, lease_request: LeaseRequest) -> _Refused | None:
         """Grant the claims that can be granted; return the refused ones, or None if the request is outdated."""
@@ -170,7 +190,7 @@ class QueueLeases:
             return None  # Also a late request of an earlier process: its successor claims other queues.
         if session is None or session.lease_ms != lease_request.lease_ms:
             session = self._sessions[lease_request.broker] = _BrokerSession(lease_request.lease_ms)
-            self._is_unsaved = True
+            self._file.mark_changed()
         session.boot, session.number = lease_request.boot, lease_request.number
         self.mark_alive(lease_request.broker)
         self._release(lease_request)
@@ -190,7 +210,7 @@ class QueueLeases:
         ]:
             if queue_key[1] not in lease_request.topics.get(name_of(queue_key[0]), ()):
                 del self.leases[queue_key]
-                self._is_unsaved = True
+                self._file.mark_changed()
 
     def _grant(self, broker: str, queue_key: _QueueKey, claim: Claim) -> bool:
         lease = self.leases.get(queue_key)
@@ -207,7 +227,7 @@ class QueueLeases:
         granted = QueueLease(broker, claim.generation)
         if is_granted and granted != lease:
             self.leases[queue_key] = granted
-            self._is_unsaved = True
+            self._file.mark_changed()
         return is_granted
 
     def _was_opened(self, queue_key: _QueueKey, lease: QueueLease) -> bool:
@@ -228,34 +248,3 @@ class QueueLeases:
             if lease.broker in lapsed and not is_foreign:
                 found.setdefault(name_of(key), {})[number] = lease
         return found
-
-    # Results of writes.
-
-    def written(self) -> list[Effect]:
-        """Answer the requests whose claims are on disk, and write those that came meanwhile."""
-        done, self._being_written = self._being_written or [], None
-        effects: list[Effect] = []
-        for waiter, body in done:
-            answer = response(waiter.request, body=body)
-            effects.append(SendBytes(waiter.channel, [encode_command(answer)]))
-        return effects + self._begin()
-
-    def failed(self, reason: str) -> list[Effect]:
-        """Refuse the waiting requests: nothing is promised."""
-        done, self._being_written, self._is_unsaved = self._being_written or [], None, True
-        return [
-            SendBytes(
-                waiter.channel, [encode_command(response(waiter.request, ResponseCode.SERVICE_NOT_AVAILABLE, reason))]
-            )
-            for waiter, _ in done
-        ]
-
-    def _begin(self) -> list[Effect]:
-        if self._being_written is not None or not self._waiting:
-            return []
-        self._being_written, self._waiting, self._is_unsaved = self._waiting, [], False
-        leases: dict[str, dict[int, QueueLease]] = {}
-        for (topic, number), lease in self.leases.items():
-            leases.setdefault(topic, {})[number] = lease
-        kept = KeptLeases(lease_ms={name: session.lease_ms for name, session in self._sessions.items()}, held=leases)
-        return [WriteFile(FILE, msgspec.json.encode(kept))]

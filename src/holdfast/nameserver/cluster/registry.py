@@ -12,22 +12,25 @@ registered once more. A broker that took over the address of another replaces it
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 
-from holdfast.machine.effects import CloseChannel, Effect, Log
+from holdfast.machine.component import Component
 from holdfast.machine.events import ChannelId
+from holdfast.machine.request import Answer, Handlers, Refusal, Request
+from holdfast.machine.sample import Sample
+from holdfast.machine.turn import Turn
 from holdfast.model.route import MASTER_ID
 from holdfast.model.topic import SELF_TEST_TOPIC
 from holdfast.nameserver.cluster.broker_liveness import BrokerLiveness, LiveBroker
-from holdfast.nameserver.cluster.unit_requests import UnitRequests
+from holdfast.nameserver.cluster.queue_leases import QueueLeases
 from holdfast.nameserver.config.kv_config import ORDER_TOPICS, KvStore
 from holdfast.nameserver.config.settings import Settings
 from holdfast.nameserver.notices import ChangeCause, classify_registration
-from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
+from holdfast.nameserver.routes.open_units import OpenUnits
 from holdfast.nameserver.routes.route_table import RouteTable
 from holdfast.nameserver.routes.static_topics import join_reasons
 from holdfast.wire.cluster.registration import (
@@ -46,7 +49,7 @@ from holdfast.wire.cluster.route import MemberGroup, MemberGroupAnswer, Table, b
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.fields import to_fields
 
 QUEUES_MAX: Final = 65_536  # Every client that receives the route makes an object for each queue.
 _REMOVED_MAX: Final = 256
@@ -60,30 +63,30 @@ class _PendingUpdates(msgspec.Struct, frozen=True):
     deletions: str | None
 
 
-class Registry:
-    """Keeps the routes and the live brokers consistent.
+class Registry(Component):
+    """Keeps the routes and the live brokers consistent."""
 
-    Args:
-        mark_alive: Called with the name of every broker that registers.
-    """
-
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - a registration concerns nearly everything
         self,
+        turn: Turn,
         routes: RouteTable,
         liveness: BrokerLiveness,
         kv: KvStore,
         settings: Settings,
-        unit_requests: UnitRequests,
+        open_units: OpenUnits,
         deletions: DeletionMarkers,
-        mark_alive: Callable[[str], None],
+        leases: QueueLeases,
+        access_digest: Callable[[ChannelId], str | None],
     ) -> None:
+        self._turn = turn
         self._routes = routes
         self._liveness = liveness
         self._kv = kv
         self._settings = settings
-        self._unit_requests = unit_requests
+        self._open_units = open_units
         self._deletions = deletions
-        self._mark_alive = mark_alive
+        self._leases = leases
+        self._access_digest = access_digest
         # Removed by an operator: name -> the connection of its process, which may register again until it stops.
         self._removed: dict[str, ChannelId] = {}
 
@@ -97,31 +100,41 @@ class Registry:
             RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
         }
 
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the number of live brokers."""
+        yield Sample("namesrv_brokers", "gauge", "Broker addresses that are alive.", len(self._liveness))
+
     # Requests.
 
     def _register(self, request: Request) -> Answer:
-        fields = from_fields(RegisterFields, request.command.fields)
+        fields = request.header_as(RegisterFields)
         body = request.command.body
         if fields.body_crc32 and zlib.crc32(body) & _CRC_MASK != fields.body_crc32:
-            request.log("warning", "registration damaged", broker=fields.broker_name)
+            self._turn.log("warning", "registration damaged", broker=fields.broker_name, peer=request.peer)
             return Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        self._mark_alive(fields.broker_name)
+        self._leases.mark_alive(fields.broker_name)
         # Before its routes are accepted.
         updates = _PendingUpdates(
-            self._unit_requests.merge_from_broker(fields.units, request),
-            self._deletions.merge_from_broker(fields.deletions, request),
+            self._open_units.merge_from_broker(fields.units, request.peer),
+            self._deletions.merge_from_broker(fields.deletions, request.peer),
         )
         digest = hash((msgspec.structs.replace(fields, body_crc32=0), registration_digest(body)))
         live = self._liveness.find(fields.broker_addr)
         if live is not None and live.digest == digest:
-            live.renewed_ms = request.now_ms
+            live.renewed_ms = self._turn.now_ms
             live.is_partial = False
             self._liveness.bind(live, request.channel)
         else:
             registration = decode_registration(body, version=request.command.version)
             refusal = _find_excess(registration) or self._find_conflict(fields, registration)
             if refusal is not None:
-                request.log("warning", "registration refused", broker=fields.broker_name, reason=refusal.remark)
+                self._turn.log(
+                    "warning",
+                    "registration refused",
+                    broker=fields.broker_name,
+                    reason=refusal.remark,
+                    peer=request.peer,
+                )
                 return refusal
             refused = self._apply(request, fields, registration, digest)
             if refused:
@@ -157,9 +170,20 @@ class Registry:
         if fields.broker_id == MASTER_ID and self._removed.get(name) != request.channel:
             self._removed.pop(name, None)  # A new process of it: the broker was added again.
         previous = self._liveness.find(address)
-        request.cause = classify_registration(
+        self._routes.changes.cause = cause = classify_registration(
             self._settings.broker_events, is_first=previous is None, topic_count=len(topics.topic_config_table)
         )
+        if previous is None or previous.data_version != topics.data_version:
+            self._turn.log(
+                "info",
+                "broker registered" if previous is None else "broker changed",
+                broker=name,
+                id=fields.broker_id,
+                cluster=fields.cluster_name,
+                address=address,
+                topics=len(topics.topic_config_table),
+                peer=request.peer,
+            )
         self._routes.add_address(
             name,
             fields.broker_id,
@@ -168,10 +192,10 @@ class Registry:
             zone=fields.zone_name,
             is_acting_master_allowed=bool(fields.enable_acting_master),
         )
-        refused = self._apply_topics(request, fields, topics) if self._decides_topics(fields) else []
-        if self._settings.broker_events == "off" and request.cause is ChangeCause.TOPIC:
+        refused = self._apply_topics(fields, topics) if self._decides_topics(fields) else []
+        if self._settings.broker_events == "off" and cause is ChangeCause.TOPIC:
             # A Java broker registers all topics every 30 s: this change may have come with them, without a notice.
-            self._routes.mark_changed(topics.topic_config_table)
+            self._routes.changes.add(topics.topic_config_table)
         self._routes.set_filter_servers(name, address, registration.filter_server_list)
         self._liveness.add(
             LiveBroker(
@@ -183,28 +207,18 @@ class Registry:
                 channel=request.channel,
                 data_version=topics.data_version,
                 timeout_ms=fields.heartbeat_timeout_millis or self._settings.broker_timeout_ms,
-                renewed_ms=request.now_ms,
+                renewed_ms=self._turn.now_ms,
                 digest=None if refused else digest,  # A broker learns of refused topics each time.
                 is_partial=previous is None and SELF_TEST_TOPIC not in topics.topic_config_table,
             )
         )
-        if previous is None or previous.data_version != topics.data_version:
-            request.log(
-                "info",
-                "broker registered" if previous is None else "broker changed",
-                broker=name,
-                id=fields.broker_id,
-                cluster=fields.cluster_name,
-                address=address,
-                topics=len(topics.topic_config_table),
-            )
         return refused
 
-    def _apply_topics(self, request: Request, fields: RegisterFields, topics: Topics) -> list[str]:
+    def _apply_topics(self, fields: RegisterFields, topics: Topics) -> list[str]:
         """Apply a broker's topics; return why some of them cannot be served."""
         name = fields.broker_name
         configs = topics.topic_config_table
-        refused = self._apply_mappings(request, fields, topics)
+        refused = self._apply_mappings(fields, topics)
         if SELF_TEST_TOPIC in configs:  # Every broker has it, and sends it only with the full list.
             self._routes.static.drop_unconfirmed(name)
         # Without its mapping a static topic would look like a normal one.
@@ -215,7 +229,7 @@ class Registry:
         )
         return [*refused.values(), *self._routes.find_conflicts(name, configs)]
 
-    def _apply_mappings(self, request: Request, fields: RegisterFields, topics: Topics) -> dict[str, str]:
+    def _apply_mappings(self, fields: RegisterFields, topics: Topics) -> dict[str, str]:
         """Apply a broker's static topics; return the refused ones with the reason."""
         name, cluster, infos = fields.broker_name, fields.cluster_name, topics.topic_queue_mapping_info_map
         deleted = {topic for topic in infos if self._deletions.is_deleted(topic, cluster)}
@@ -223,7 +237,7 @@ class Registry:
             # A Java broker cannot report an explicit create. But only an explicit create maps queues.
             refused = self._routes.update_mappings(name, infos)
             for topic in deleted - refused.keys():
-                self._deletions.lift(topic, cluster, request)
+                self._deletions.lift(topic, cluster)
             return refused
         deleted_reasons = {
             topic: f"{topic} was deleted, but {name} still has it: delete it there too" for topic in deleted
@@ -236,14 +250,19 @@ class Registry:
         """Remove the brokers that a registration replaces: another one at its address, or its id at another address."""
         live = self._liveness.find(fields.broker_addr)
         if live is not None and live.broker_name != fields.broker_name:
-            self._end(live, "another broker registered at its address", request.effects)
+            self._end(live, "another broker registered at its address")
         broker = self._routes.brokers.get(fields.broker_name)
         holder_address = broker.addresses.get(fields.broker_id) if broker is not None else None
         if holder_address is not None and holder_address != fields.broker_addr:
             holder = self._liveness.remove(holder_address)
             if holder is not None:
-                request.log(
-                    "warning", "broker replaced", broker=fields.broker_name, old=holder_address, new=fields.broker_addr
+                self._turn.log(
+                    "warning",
+                    "broker replaced",
+                    broker=fields.broker_name,
+                    old=holder_address,
+                    new=fields.broker_addr,
+                    peer=request.peer,
                 )
 
     def _decides_topics(self, fields: RegisterFields) -> bool:
@@ -255,7 +274,12 @@ class Registry:
 
     def _registration_answer(self, request: Request, fields: RegisterFields, updates: _PendingUpdates) -> Command:
         wants_single = True if self._settings.broker_events == "off" else None
-        answer = RegisterAnswer(wants_single=wants_single, units=updates.units, deletions=updates.deletions)
+        answer = RegisterAnswer(
+            wants_single=wants_single,
+            units=updates.units,
+            deletions=updates.deletions,
+            access=self._access_digest(request.channel),
+        )
         broker = self._routes.brokers[fields.broker_name]
         master = broker.addresses.get(MASTER_ID)
         live = self._liveness.find(master) if master is not None else None
@@ -266,15 +290,15 @@ class Registry:
         return request.answer(fields=to_fields(answer), body=body)
 
     def _unregister(self, request: Request) -> Answer:
-        fields = from_fields(BrokerFields, request.command.fields)
+        fields = request.header_as(BrokerFields)
         live = self._liveness.find(fields.broker_addr)
         if live is not None and live.broker_name != fields.broker_name:
             live = None
         if fields.is_removed:
             self._remove(fields.broker_name, request.channel if live is None else live.channel)
         if live is not None:
-            request.cause = ChangeCause.BROKER
-            self._end(live, "it unregistered", request.effects)
+            self._routes.changes.cause = ChangeCause.BROKER
+            self._end(live, "it unregistered")
         return request.answer()
 
     def _remove(self, name: str, channel: ChannelId) -> None:
@@ -286,24 +310,24 @@ class Registry:
             del self._removed[next(iter(self._removed))]
 
     def _query_version(self, request: Request) -> Answer:
-        fields = from_fields(BrokerFields, request.command.fields)
+        fields = request.header_as(BrokerFields)
         broker_version = java_json.decode(request.command.body or b"{}", DataVersion)
         live = self._liveness.find(fields.broker_addr)
         if live is None:
             return request.answer(fields=to_fields(VersionAnswer(changed=True)))
-        live.renewed_ms = request.now_ms
+        live.renewed_ms = self._turn.now_ms
         changed = VersionAnswer(changed=live.is_partial or live.data_version != broker_version)
         return request.answer(fields=to_fields(changed), body=java_json.encode(live.data_version))
 
     def _heartbeat(self, request: Request) -> Answer:
-        fields = from_fields(BrokerFields, request.command.fields)
+        fields = request.header_as(BrokerFields)
         live = self._liveness.find(fields.broker_addr)
         if live is not None:
-            live.renewed_ms = request.now_ms
+            live.renewed_ms = self._turn.now_ms
         return request.answer()
 
     def _member_group(self, request: Request) -> Answer:
-        fields = from_fields(MemberGroupFields, request.command.fields)
+        fields = request.header_as(MemberGroupFields)
         broker = self._routes.brokers.get(fields.broker_name)
         group = MemberGroup(
             broker_addrs=broker.addresses if broker is not None else {},
@@ -315,18 +339,22 @@ class Registry:
 
     # Silence and closed channels.
 
-    def channel_closed(self, channel: ChannelId, effects: list[Effect]) -> None:
+    def channel_closed(self, channel: ChannelId) -> None:
         """Remove all brokers that registered on *channel*."""
+        self._routes.changes.cause = ChangeCause.BROKER
         for live in self._liveness.on_channel(channel):
-            self._end(live, "its channel closed", effects)
+            self._end(live, "its channel closed")
 
-    def expire(self, now_ms: int, effects: list[Effect]) -> None:
+    def expire(self) -> None:
         """Remove all brokers that were silent for too long."""
+        self._routes.changes.cause = ChangeCause.BROKER
+        now_ms = self._turn.now_ms
         for live in self._liveness.expired(now_ms):
-            self._end(live, f"it was silent for {now_ms - live.renewed_ms} ms", effects)
-            effects.append(CloseChannel(live.channel))
+            self._end(live, f"it was silent for {now_ms - live.renewed_ms} ms")
+            self._turn.close(live.channel)
 
-    def _end(self, live: LiveBroker, reason: str, effects: list[Effect]) -> None:
+    def _end(self, live: LiveBroker, reason: str) -> None:
+        self._turn.log("info", "broker left", broker=live.broker_name, address=live.address, reason=reason)
         self._liveness.remove(live.address)
         self._routes.remove_address(live.broker_name, live.address, is_down=live.broker_name not in self._removed)
         broker = self._routes.brokers.get(live.broker_name)
@@ -334,9 +362,6 @@ class Registry:
             survivor = self._liveness.find(address)
             if survivor is not None:
                 survivor.digest = None  # It may now decide for the broker name: decode it in full.
-        effects.append(
-            Log("info", "broker left", {"broker": live.broker_name, "address": live.address, "reason": reason})
-        )
 
 
 def _find_excess(registration: Registration) -> Refusal | None:

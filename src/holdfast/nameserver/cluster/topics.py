@@ -5,35 +5,37 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from holdfast.machine.component import Component
+from holdfast.machine.request import Answer, Handlers, Refusal, Request
+from holdfast.machine.turn import Turn
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.nameserver.cluster.broker_liveness import BrokerLiveness
-from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
 from holdfast.nameserver.routes.route_table import RouteTable
 from holdfast.nameserver.routes.static_topics import NORMAL_TOPIC_CONFLICT
 from holdfast.wire.cluster.route import (
-    DEPARTED_FIELD,
     BrokerNameFields,
     ClusterFields,
     DeleteTopicFields,
+    DepartedFields,
     RegisterTopicFields,
     TopicList,
 )
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.fields import from_fields
 
 # Bits of a topic's sys flag.
 _UNIT: Final = 1
 _UNIT_SUBSCRIPTION: Final = 2
 
 
-class TopicRequests:
+class TopicRequests(Component):
     """Answers from the route table, and changes it for operators."""
 
     def __init__(
-        self, routes: RouteTable, liveness: BrokerLiveness, deletions: DeletionMarkers, random: Random
+        self, turn: Turn, routes: RouteTable, liveness: BrokerLiveness, deletions: DeletionMarkers, random: Random
     ) -> None:
+        self._turn = turn
         self._routes = routes
         self._deletions = deletions
         self._liveness = liveness
@@ -56,7 +58,7 @@ class TopicRequests:
         }
 
     def _cluster_info(self, request: Request) -> Answer:
-        if DEPARTED_FIELD not in request.command.fields:
+        if request.header_as(DepartedFields).wants_departed is None:
             return request.answer(body=self._routes.cluster_body())
         topics = java_json.decode(request.command.body or b"[]", list[str])
         return request.answer(body=self._routes.cluster_body(departed=self._routes.find_departed(topics)))
@@ -68,17 +70,17 @@ class TopicRequests:
         return self._set_wiped(request, is_wiped=False)
 
     def _set_wiped(self, request: Request, *, is_wiped: bool) -> Answer:
-        name = from_fields(BrokerNameFields, request.command.fields).broker_name
+        name = request.header_as(BrokerNameFields).broker_name
         count = self._routes.set_wiped(name, is_wiped=is_wiped)
         event = "write permission withdrawn" if is_wiped else "write permission restored"
-        request.log("warning", event, broker=name, topics=count)
+        self._turn.log("warning", event, broker=name, topics=count, peer=request.peer)
         return request.answer(fields={"wipeTopicCount" if is_wiped else "addTopicCount": str(count)})
 
     def _list_all(self, request: Request) -> Answer:
         return _topic_list_answer(request, list(self._routes.topics))
 
     def _list_of_cluster(self, request: Request) -> Answer:
-        cluster = from_fields(ClusterFields, request.command.fields).cluster
+        cluster = request.header_as(ClusterFields).cluster
         return _topic_list_answer(request, self._routes.topics_of_cluster(cluster))
 
     def _list_system(self, request: Request) -> Answer:
@@ -114,23 +116,23 @@ class TopicRequests:
         )
 
     def _delete(self, request: Request) -> Answer:
-        fields = from_fields(DeleteTopicFields, request.command.fields)
+        fields = request.header_as(DeleteTopicFields)
         if not self._routes.delete_topic(fields.topic, cluster=fields.cluster_name or None):
             return request.answer()
         # A broker that still has the topic registers it again, on purpose.
         self._liveness.invalidate_digests()
-        request.log("info", "topic deleted", topic=fields.topic, cluster=fields.cluster_name)
+        self._turn.log("info", "topic deleted", topic=fields.topic, cluster=fields.cluster_name, peer=request.peer)
         return self._deletions.delete(fields.topic, fields.cluster_name, request)
 
     def _register(self, request: Request) -> Answer:
-        topic = from_fields(RegisterTopicFields, request.command.fields).topic
+        topic = request.header_as(RegisterTopicFields).topic
         if self._routes.static.find_all(topic):
             return Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic} cannot be registered: {NORMAL_TOPIC_CONFLICT}")
         route = java_json.decode(request.command.body or b"{}", Route)
         unknown_broker = self._routes.update_topic_queues(topic, route.queue_datas)
         if unknown_broker is not None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"broker {unknown_broker} of topic {topic} is not registered")
-        self._deletions.lift(topic, "", request)
+        self._deletions.lift(topic, "")
         self._liveness.invalidate_digests()
         return request.answer()
 

@@ -2,27 +2,29 @@
 
     {"configTable":{"ORDER_TOPIC_CONFIG":{"orders":"broker-a:4;broker-b:4"}}}
 
-One write is in progress at a time. Changes that arrive meanwhile are written together by the next write. Each change is
-acknowledged when the write that contains it is on disk:
-
-    idle --change--> writing --change--> writing, more waiting --written--> writing ... --written--> idle
-
-A failed write is retried every few seconds: its changes are in effect already and must survive a restart.
+Changes that arrive during a write are written together by the next one, and each is acknowledged when the write that
+contains it is on disk. A failed write is retried every few seconds: its changes are in effect already and must survive
+a restart.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.machine.effects import WriteFile
-from holdfast.machine.events import ChannelId
-from holdfast.model.errors import ConfigError, RemoteProtocolError
+from holdfast.machine.component import Component
+from holdfast.machine.kept_file import KeptFile, UnreadableFile
+from holdfast.machine.request import Answer, Request, answer_later
+from holdfast.machine.turn import Turn
+from holdfast.model.errors import ConfigError
+from holdfast.store.base.disk import Disk
 from holdfast.wire.frames import java_json
-from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.codes import ResponseCode
 
 FILE: Final = "kvConfig.json"
+TIMER: Final = "kv"
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 DELETIONS: Final = "HOLDFAST_DELETIONS"
 """Namespace of the deletion markers."""
@@ -36,33 +38,37 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
     config_table: dict[str, dict[str, str]] = {}
 
 
-class Waiter(msgspec.Struct, frozen=True):
-    """A request to answer once its change is durable."""
-
-    channel: ChannelId
-    request: Command
-
-
-class KvStore:
+class KvStore(Component):
     """Values by namespace and key.
 
     Args:
-        content: Content of the file when the name server stopped; None if there was none.
-        is_durable: Whether changes are written to the file at all.
+        turn: The turn of the name server.
+        disk: Where the file is; None: changes last until the process ends.
 
     Raises:
-        ConfigError: the content cannot be read.
+        ConfigError: the file cannot be read.
     """
 
-    def __init__(self, content: bytes | None, *, is_durable: bool) -> None:
-        self._is_durable = is_durable
-        self._waiting: list[Waiter] = []
-        self._is_unsaved = False  # A change that no request waits for is not written yet.
-        self._being_written: list[Waiter] | None = None
+    def __init__(self, turn: Turn, disk: Disk | None) -> None:
+        self._turn = turn
+        self._file = KeptFile(
+            turn,
+            disk,
+            FILE,
+            lambda: _File(self._tables),
+            encode=java_json.encode,
+            decode=_decode,
+            retry_timer=TIMER,
+            has_backup=False,
+        )
         try:
-            self._tables = java_json.decode(content, _File).config_table if content else {}
-        except RemoteProtocolError as error:
-            raise ConfigError(f"{FILE} cannot be read; repair it or move it away: {error}") from error
+            self._tables = (self._file.load() or _File()).config_table
+        except UnreadableFile as error:
+            raise ConfigError(f"{FILE} cannot be read; repair it or move it away: {error.reason}") from error
+
+    def files(self) -> Sequence[KeptFile[Any]]:
+        """Return the file."""
+        return (self._file,)
 
     def find(self, namespace: str, key: str) -> str | None:
         """Return a value; None if there is none."""
@@ -73,42 +79,32 @@ class KvStore:
         return self._tables.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Call `save` afterwards."""
+        """Set a value. Save it afterwards."""
         self._tables.setdefault(namespace, {})[key] = value
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value if it exists. Call `save` afterwards."""
+        """Remove a value if it exists. Save that afterwards."""
         self._tables.get(namespace, {}).pop(key, None)
 
-    def save(self, waiter: Waiter) -> tuple[list[Waiter], list[WriteFile]]:
-        """Start to save the last change; return the requests that can be answered at once, and the write."""
-        if not self._is_durable:
-            return [waiter], []
-        self._waiting.append(waiter)
-        return [], self._begin()
+    def save(self, request: Request) -> Answer:
+        """Save the last change and acknowledge *request* when it is durable: at once if that is never so."""
+        if not self._file.is_durable:
+            return request.answer()
+        self._file.save_soon(lambda failure: self._acknowledge(request, failure))
+        return None
 
-    def save_without_waiter(self) -> list[WriteFile]:
-        """Start to save the last change, which no request waits for; return the write."""
-        self._is_unsaved = self._is_durable
-        return self._begin()
+    def save_soon(self) -> None:
+        """Save the last change, for which no request waits."""
+        self._file.save_soon()
 
-    def written(self) -> tuple[list[Waiter], list[WriteFile]]:
-        """End the current write; return the requests that waited for it, and the next write."""
-        done, self._being_written = self._being_written or [], None
-        return done, self._begin()
+    def _acknowledge(self, request: Request, failure: str | None) -> None:
+        if failure is None:
+            answer = request.answer()
+        else:
+            remark = f"changed, but not saved yet, and lost if this name server restarts before it is: {failure}"
+            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        answer_later(self._turn, request, answer)
 
-    def failed(self) -> tuple[list[Waiter], list[WriteFile]]:
-        """End the current write as failed; return the requests that waited for it, and the next write. Retry later."""
-        done, writes = self.written()
-        self._is_unsaved = self._is_unsaved or not writes
-        return done, writes
 
-    def retry(self) -> list[WriteFile]:
-        """Return the write to repeat if the last one failed."""
-        return self._begin()
-
-    def _begin(self) -> list[WriteFile]:
-        if self._being_written is not None or not (self._waiting or self._is_unsaved):
-            return []
-        self._being_written, self._waiting, self._is_unsaved = self._waiting, [], False
-        return [WriteFile(FILE, java_json.encode(_File(self._tables)))]
+def _decode(content: bytes) -> _File:
+    return java_json.decode(content, _File) if content else _File()

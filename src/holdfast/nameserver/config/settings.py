@@ -10,10 +10,15 @@ from typing import Final
 
 import msgspec
 
+from holdfast.machine.component import Component
+from holdfast.machine.request import Answer, Handlers, Refusal, Request
+from holdfast.machine.turn import Turn
 from holdfast.nameserver.config.kv_config import FILE
 from holdfast.nameserver.notices import BrokerEvents
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.route_changes import RouteChanges
 from holdfast.wire.cluster.push_state import PUSH_KEY
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 _CHANGEABLE: Final[dict[str, str]] = {
     "brokerTimeoutMillis": "broker_timeout_ms",
@@ -23,11 +28,17 @@ _CHANGEABLE: Final[dict[str, str]] = {
 }
 
 
-class Settings:
+class Settings(Component):
     """The settings in effect."""
 
-    def __init__(self, options: NameServerOptions) -> None:
+    def __init__(self, turn: Turn, options: NameServerOptions, changes: RouteChanges) -> None:
+        self._turn = turn
         self._options = options
+        self._changes = changes
+
+    def handlers(self) -> Handlers:
+        """Return the request handlers by code."""
+        return {RequestCode.GET_NAMESRV_CONFIG: self._get, RequestCode.UPDATE_NAMESRV_CONFIG: self._update}
 
     @property
     def broker_timeout_ms(self) -> int:
@@ -54,7 +65,21 @@ class Settings:
         """Whether clients are notified when brokers come and leave."""
         return self._options.broker_events
 
-    def text(self) -> bytes:
+    # Requests.
+
+    def _get(self, request: Request) -> Answer:
+        return request.answer(body=self._text())
+
+    def _update(self, request: Request) -> Answer:
+        fault = self._change(request.command.body)
+        if fault is not None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, fault)
+        self._changes.add_all()  # Whether routes carry the queue counts of ordered topics may have changed.
+        text = request.command.body.decode(errors="replace")
+        self._turn.log("warning", "settings changed", text=text, peer=request.peer)
+        return request.answer()
+
+    def _text(self) -> bytes:
         """Return all settings as properties text, sorted."""
         host, _, port = self._options.listen.rpartition(":")
         values: dict[str, object] = {key: getattr(self._options, name) for key, name in _CHANGEABLE.items()}
@@ -63,7 +88,7 @@ class Settings:
             values["kvConfigPath"] = f"{self._options.data}/{FILE}"
         return "".join(f"{key}={_text(values[key])}\n" for key in sorted(values)).encode()
 
-    def change(self, text: bytes) -> str | None:
+    def _change(self, text: bytes) -> str | None:
         """Apply settings given as properties text. If one is invalid, apply none of them and return the fault."""
         changes: dict[str, object] = {}
         for line in text.decode(errors="replace").splitlines():

@@ -10,6 +10,7 @@ mock broker has all queues of the topic, and a live broker that relays stands in
     static_routes         the bodies of static routes: for aware clients, for others, and for brokers
     static_topic_store    the file that preserves static topics across restarts
     route_answer_cache    cache of rendered route answers
+    open_units            the switch that opens units for the loss of a site
     deletion_markers      deletion markers of topics: saved, and exchanged with brokers
     route_requests        route queries (105) that the hot loop cannot answer
 """

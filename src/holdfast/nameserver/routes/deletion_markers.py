@@ -12,32 +12,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.machine.effects import Effect
+from holdfast.machine.request import Answer, Request
+from holdfast.machine.turn import Turn
 from holdfast.model.deletion import Deletions, is_marked_when_deleted
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.nameserver.config.kv_config import DELETIONS, KvStore, Waiter
-from holdfast.nameserver.request import Answer, Request
+from holdfast.nameserver.config.kv_config import DELETIONS, FILE, KvStore
 from holdfast.wire.cluster.deletions import decode_markers, encode_markers
 
 _KEY: Final = "markers"
 
 
 class DeletionMarkers:
-    """The known markers.
+    """The known markers."""
 
-    Attributes:
-        fault: Why the saved markers cannot be read; None if they can.
-    """
-
-    def __init__(self, kv: KvStore) -> None:
+    def __init__(self, turn: Turn, kv: KvStore) -> None:
+        self._turn = turn
         self._kv = kv
         self._deletions = Deletions()
-        self._text = encode_markers([])
-        self.fault: str | None = None
         try:
             self._deletions.merge(decode_markers(kv.find(DELETIONS, _KEY) or ""))
         except RemoteProtocolError as error:
-            self.fault = str(error)
+            turn.log("warning", "deletion markers forgotten: they cannot be read", file=FILE, reason=str(error))
         self._text = encode_markers(self._deletions.all())
 
     def is_deleted(self, topic: str, cluster: str) -> bool:
@@ -52,31 +47,29 @@ class DeletionMarkers:
         """Mark *topic* as deleted in *cluster*, or everywhere. The answer waits until the marker is on disk."""
         if not is_marked_when_deleted(topic):
             return request.answer()
-        self._deletions.delete(topic, cluster or "", request.now_ms)
+        self._deletions.delete(topic, cluster or "", self._turn.now_ms)
         self._put()
-        ready, writes = self._kv.save(Waiter(request.channel, request.command))
-        request.effects += writes
-        return request.answer() if ready else None
+        return self._kv.save(request)
 
-    def lift(self, topic: str, cluster: str, request: Request) -> None:
+    def lift(self, topic: str, cluster: str) -> None:
         """Lift the marker: *topic* was explicitly created in *cluster*; an empty cluster stands for all."""
-        if self._deletions.lift(topic, cluster, request.now_ms):
-            self._save(request.effects)
+        if self._deletions.lift(topic, cluster, self._turn.now_ms):
+            self._save()
 
-    def merge_from_broker(self, text: str | None, request: Request) -> str | None:
-        """Merge a broker's markers; return the result if it differs from what the broker sent."""
+    def merge_from_broker(self, text: str | None, peer: str) -> str | None:
+        """Merge the markers of a broker at *peer*; return the result if it differs from what the broker sent."""
         if text is None or text == self._text:
             return None
         try:
             if self._deletions.merge(decode_markers(text)):
-                self._save(request.effects)
+                self._save()
         except RemoteProtocolError as error:
-            request.log("warning", "deletion markers of a broker cannot be read", reason=str(error))
+            self._turn.log("warning", "deletion markers of a broker cannot be read", reason=str(error), peer=peer)
         return None if text == self._text else self._text
 
-    def _save(self, effects: list[Effect]) -> None:
+    def _save(self) -> None:
         self._put()
-        effects += self._kv.save_without_waiter()
+        self._kv.save_soon()
 
     def _put(self) -> None:
         self._text = encode_markers(self._deletions.all())

@@ -9,17 +9,19 @@ no client can read both kinds under one name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from holdfast.model.dr_switch import DrSwitch
+from holdfast.machine.component import Component
+from holdfast.machine.request import Refusal, Request
+from holdfast.machine.sample import Sample
 from holdfast.model.scope import covers
 from holdfast.nameserver.config.kv_config import ORDER_TOPICS, KvStore
 from holdfast.nameserver.config.settings import Settings
-from holdfast.nameserver.request import Refusal, Request
 from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
+from holdfast.nameserver.routes.open_units import OpenUnits
 from holdfast.nameserver.routes.route_answer_cache import Proxies, RouteAnswerCache
 from holdfast.nameserver.routes.route_table import RouteTable
 from holdfast.nameserver.routes.static_routes import (
@@ -45,7 +47,7 @@ from holdfast.wire.cluster.deletions import DELETED_FIELD, DELETIONS_FIELD
 from holdfast.wire.cluster.route import QUOTED_KEYS_VERSION, CallerFields, RouteAnswer, RouteFields, is_mapping_aware
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import BadField, from_fields
+from holdfast.wire.frames.fields import BadField
 
 _MISSING: Final = (
     "No topic route info in name server for the topic: {}\n"
@@ -92,7 +94,7 @@ def viewer_of(fields: RouteFields, caller: CallerFields) -> Viewer:
     return to_viewer(unit, caller.group, zone)
 
 
-class RouteRequests:
+class RouteRequests(Component):
     """Answers route queries, and fills the cache of rendered answers."""
 
     def __init__(
@@ -102,7 +104,7 @@ class RouteRequests:
         kv: KvStore,
         deletions: DeletionMarkers,
         settings: Settings,
-        switch: Callable[[], DrSwitch],
+        open_units: OpenUnits,
         counters: Counters,
     ) -> None:
         self._routes = routes
@@ -110,8 +112,25 @@ class RouteRequests:
         self._kv = kv
         self._deletions = deletions
         self._settings = settings
-        self._switch = switch
+        self._open_units = open_units
         self._counters = counters
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the numbers of topics, and of queries."""
+        counters, static = self._counters, self._routes.static
+        yield Sample("namesrv_topics", "gauge", "Topics that at least one broker serves.", len(self._routes.topics))
+        withheld = [topic for topic in static.topics.values() if topic.reasons]
+        contradicting = sum(topic.merged is not None and bool(topic.merged.contradictions) for topic in withheld)
+        yield Sample("namesrv_static_topics", "gauge", "Topics with a reported mapping.", len(static.topics))
+        yield Sample("namesrv_static_withheld", "gauge", "Static topics not served as reported.", len(withheld))
+        about = "Static topics with contradicting reports."
+        yield Sample("namesrv_static_contradictions", "gauge", about, contradicting)
+        yield Sample("namesrv_mapping_refusals", "counter", "Mappings that were refused.", static.refusals)
+        about = "Route queries answered with busy."
+        yield Sample("namesrv_routes_withheld", "counter", about, counters.routes_withheld)
+        yield Sample("namesrv_route_queries", "counter", "Route queries answered.", counters.route_queries)
+        yield Sample("namesrv_route_misses", "counter", "Route queries for unknown topics.", counters.route_misses)
+        yield Sample("namesrv_routes_rendered", "counter", "Route answers rendered.", counters.routes_rendered)
 
     def find(self, request: Request, fields: RouteFields, viewer: Viewer, caller: CallerFields) -> Command | Refusal:
         """Return the answer to a route query."""
@@ -127,7 +146,7 @@ class RouteRequests:
         topic = fields.topic
         if caller.wants_reports and topic in self._routes.static.by_name:
             return self._answer_reports(request, topic, viewer)
-        visibility = find_visibility(self._switch(), topic, viewer)
+        visibility = find_visibility(self._open_units.switch, topic, viewer)
         is_bare = request.command.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
         try:
             parts = self._find_parts(topic, visibility)
@@ -153,7 +172,7 @@ class RouteRequests:
             peer: Its address.
             is_bare: Whether it expects bare integer keys.
         """
-        visibility = find_visibility(self._switch(), topic, viewer)
+        visibility = find_visibility(self._open_units.switch, topic, viewer)
         answers = self._answer_cache
         found = None
         if topic in self._routes.static.by_name:
@@ -170,7 +189,7 @@ class RouteRequests:
 
     def route_digest(self, topic: str, viewer: Viewer) -> int:
         """Return a number that changes when *viewer*'s route of *topic* does, but not when only a fault's text does."""
-        visibility = find_visibility(self._switch(), topic, viewer)
+        visibility = find_visibility(self._open_units.switch, topic, viewer)
         try:
             parts = self._find_parts(topic, visibility)
         except _Busy:
@@ -302,8 +321,3 @@ class RouteRequests:
 def _mock_form(visibility: Visibility, peer: str, proxies: Proxies) -> tuple[Visibility, tuple[str, ...]]:
     """Return the cache key of an answer with mock brokers: the visibility, and the brokers that stand in."""
     return visibility, choose_proxies(host_of(peer), proxies)
-
-
-def caller_of(request: Request) -> CallerFields:
-    """Return the fields in which the sender of a route query describes itself."""
-    return from_fields(CallerFields, request.command.fields)

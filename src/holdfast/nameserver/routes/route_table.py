@@ -19,9 +19,11 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.machine.turn import Turn
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData
 from holdfast.model.scope import covers
 from holdfast.model.topic import Permission, TopicConfig
+from holdfast.nameserver.route_changes import RouteChanges
 from holdfast.nameserver.routes.static_topics import NORMAL_TOPIC_CONFLICT, StaticTopics
 from holdfast.nameserver.routes.unit_visibility import FULL_VISIBILITY, Visibility
 from holdfast.wire.cluster.route import DepartedBroker, encode_broker, encode_queue, join_cluster_info, join_route
@@ -105,24 +107,20 @@ class Broker:
 
 
 class RouteTable:
-    """Brokers and topics. Records which routes changed until `pop_changes` is called."""
+    """Brokers and topics.
 
-    def __init__(self) -> None:
+    Args:
+        turn: The turn of the name server.
+        changes: Learns which routes change.
+    """
+
+    def __init__(self, turn: Turn, changes: RouteChanges) -> None:
+        self.changes = changes
         self.brokers: dict[str, Broker] = {}
         self.topics: dict[str, dict[str, Hosting]] = {}
-        self.static = StaticTopics(self.brokers, self._cluster_of)
+        self.static = StaticTopics(turn, self.brokers, changes, self._cluster_of)
         self._departed: dict[str, DepartedBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
-        self._changed: set[str] = set()
-
-    def pop_changes(self) -> set[str]:
-        """Return the topics whose routes changed since the last call, and reset the set."""
-        changed, self._changed = self._changed, set()
-        return changed | self.static.pop_changes()
-
-    def mark_changed(self, topics: Iterable[str]) -> None:
-        """Mark *topics* as changed, so that their routes are compared with those that clients were notified of."""
-        self._changed.update(topics)
 
     def _cluster_of(self, name: str) -> str | None:
         broker = self.brokers.get(name)
@@ -196,8 +194,8 @@ class RouteTable:
 
     def _mark_broker_changed(self, broker: Broker) -> None:
         broker.update_text()
-        self._changed.update(topic for topic, hosts in self.topics.items() if broker.name in hosts)
-        self._changed.update(topic.name for topic in self.static.topics_held_by(broker.name))
+        self.changes.add(topic for topic, hosts in self.topics.items() if broker.name in hosts)
+        self.changes.add(topic.name for topic in self.static.topics_held_by(broker.name))
 
     # Topics.
 
@@ -276,13 +274,13 @@ class RouteTable:
             hosts = self.topics[topic] = {}
         if hosts.get(name) is not hosting:
             hosts[name] = hosting
-            self._changed.add(topic)
+            self.changes.add([topic])
             self.static.note_normal_hosts(topic, hosts.keys())
 
     def _drop(self, topic: str, name: str) -> None:
         hosts = self.topics.get(topic, {})
         if hosts.pop(name, None) is not None:
-            self._changed.add(topic)
+            self.changes.add([topic])
             self.static.note_normal_hosts(topic, hosts.keys())
             if not hosts:
                 del self.topics[topic]

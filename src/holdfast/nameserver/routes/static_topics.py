@@ -23,10 +23,11 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.machine.effects import Log
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import UNKNOWN_GENERATION, MergedTopic, TopicMapping, check, merge
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
+from holdfast.nameserver.route_changes import RouteChanges
 from holdfast.wire.cluster.mapping import MappingInfo, convert_info, from_info
 
 SEGMENTS_MAX: Final = 4_000_000
@@ -124,10 +125,12 @@ class StaticTopic:
 
 
 class StaticTopics:
-    """All static topics. Collects changes and log lines until they are fetched.
+    """All static topics.
 
     Args:
+        turn: The turn of the name server.
         alive: The names of the live brokers.
+        changes: Learns which routes change.
         cluster_of: Returns the cluster of a broker; None if unknown.
 
     Attributes:
@@ -138,29 +141,25 @@ class StaticTopics:
         is_unsaved: Whether something changed that should be saved; reset by the code that saves.
     """
 
-    def __init__(self, alive: Container[str], cluster_of: Callable[[str], str | None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        alive: Container[str],
+        changes: RouteChanges,
+        cluster_of: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
+        self._turn = turn
         self.topics: dict[str, StaticTopic] = {}
         self.by_name: dict[str, dict[str, StaticTopic]] = {}
         self.refusals = 0
         self._alive = alive
+        self._changes = changes
         self._cluster_of = cluster_of
         self._faults: dict[str, dict[str, MappingRefused]] = {}  # broker -> topic -> why its last report was refused
         self.deleted: dict[str, dict[str, int]] = {}
         self.is_unsaved = False
         self._unconfirmed: dict[str, set[str]] = {}  # broker -> keys that were restored and not reported again yet
         self._segment_count = 0
-        self._changed: set[str] = set()
-        self._logs: list[Log] = []
-
-    def pop_changes(self) -> set[str]:
-        """Return the topics that changed since the last call, and reset the set."""
-        changed, self._changed = self._changed, set()
-        return changed
-
-    def pop_logs(self) -> list[Log]:
-        """Return the log lines since the last call, and reset the list."""
-        logs, self._logs = self._logs, []
-        return logs
 
     # Queries.
 
@@ -301,9 +300,7 @@ class StaticTopics:
         if name not in faults or str(faults[name]) != str(fault):
             faults[name] = fault
             self.refusals += 1
-            self._logs.append(
-                Log("warning", "mapping refused", {"topic": name, "broker": broker, "reason": str(fault)})
-            )
+            self._turn.log("warning", "mapping refused", topic=name, broker=broker, reason=str(fault))
         return str(fault)
 
     def broker_left(self, broker: str) -> None:
@@ -343,12 +340,8 @@ class StaticTopics:
             in_scope = self._hosts_in_scope(topic.scope, hosts) if topic.served is not None else frozenset()
             conflicting_hosts = in_scope - topic.reports.keys()
             for broker in sorted(conflicting_hosts - topic.conflicting_hosts):
-                self._logs.append(
-                    Log(
-                        "warning",
-                        "normal topic not served",
-                        {"topic": name, "broker": broker, "reason": NORMAL_TOPIC_CONFLICT},
-                    )
+                self._turn.log(
+                    "warning", "normal topic not served", topic=name, broker=broker, reason=NORMAL_TOPIC_CONFLICT
                 )
             topic.conflicting_hosts = conflicting_hosts
 
@@ -384,7 +377,7 @@ class StaticTopics:
     # Merging.
 
     def _note_change(self, name: str) -> None:
-        self._changed.add(name)
+        self._changes.add([name])
         self.is_unsaved = True
 
     def _update(self, topic: StaticTopic) -> None:
@@ -423,23 +416,21 @@ class StaticTopics:
         for topic in self.topics.values():
             topic.withheld_checks = topic.withheld_checks + 1 if topic.reasons else 0
             if topic.withheld_checks == _LASTING_CHECKS:
-                self._logs.append(Log("warning", "static topic stays withheld", _describe_withheld(topic)))
+                self._turn.log("warning", "static topic stays withheld", **_describe_withheld(topic))
 
     def _log_changes(self, topic: StaticTopic, merged: MergedTopic) -> None:
         """Log why the topic is withheld, and when it is complete again; each change once."""
         reasons, claims = topic.logged
         topic.logged = (topic.reasons, merged.superseded)
-        fields: dict[str, object]
         if topic.reasons and topic.reasons != reasons:
             # No warning yet: while a topic is created or grows, its brokers register one after the other.
-            self._logs.append(Log("info", "static topic withheld", _describe_withheld(topic)))
+            self._turn.log("info", "static topic withheld", **_describe_withheld(topic))
         elif reasons and not topic.reasons:
-            fields = {"topic": topic.name, "queues": merged.total, "epoch": merged.epoch}
-            self._logs.append(Log("info", "static topic complete", fields))
+            self._turn.log("info", "static topic complete", topic=topic.name, queues=merged.total, epoch=merged.epoch)
         if merged.superseded and merged.superseded != claims:
-            fields = {"topic": topic.name, "reasons": join_reasons(merged.superseded)}
             # No warning: during a move the new leader registers before the old one.
-            self._logs.append(Log("info", "stale claim not served", fields))
+            superseded = join_reasons(merged.superseded)
+            self._turn.log("info", "stale claim not served", topic=topic.name, reasons=superseded)
 
 
 NORMAL_TOPIC_CONFLICT: Final = (

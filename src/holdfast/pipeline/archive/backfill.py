@@ -28,7 +28,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from holdfast.admin.tables import Cell as TableCell
 from holdfast.admin.tables import Table, right
+from holdfast.client.access.credentials_options import CredentialsOptions
 from holdfast.columns.slices import Int64Array
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError
 from holdfast.pipeline.archive.backfill_plan import BackfillPiece, BackfillPlan, StepCount, plan_pieces, write_order
 from holdfast.pipeline.reports.report import JobReport
@@ -90,7 +92,7 @@ def read_archive(spark: SparkSession, folder: str) -> DataFrame:
     return spark.read.schema(ARCHIVE_SCHEMA).parquet(folder)
 
 
-def backfill(
+def backfill(  # noqa: PLR0913 - one name for each option
     rows: DataFrame,
     namesrv: str,
     topic: str,
@@ -100,6 +102,8 @@ def backfill(
     where: str = "",
     rows_per_piece: int = ROWS_PER_PIECE,
     show: ShowProgress = no_progress,
+    tls: ClientTls | None = None,
+    credentials: CredentialsOptions | None = None,
 ) -> BackfillResult:
     """Write rows to a static topic, each exactly once, and rows of the same key in order.
 
@@ -113,6 +117,8 @@ def backfill(
         where: Selects rows, as an SQL condition.
         rows_per_piece: About how many rows to write at once; each task holds its share in memory.
         show: Shows the progress.
+        tls: Use TLS on every connection; None for plain connections.
+        credentials: What proves the identity of the writers; None for no access control.
 
     Raises:
         ConfigError: a column is missing, or the folder belongs to another backfill.
@@ -123,7 +129,8 @@ def backfill(
         raise ConfigError(
             f"the rows lack the columns {', '.join(missing)}: a backfill needs {', '.join(_REQUIRED_COLUMNS)}"
         )
-    require_contact(SinkOptions(namesrv=namesrv))
+    servers = SinkOptions(namesrv=namesrv, tls=tls, credentials=credentials)
+    require_contact(servers)
     selected = rows.where(where) if where else rows
     with_queue = selected.withColumn(_QUEUE, _queue_name(rows.columns))
     plan = _load_plan(with_queue, Path(state), source, where, topic, rows_per_piece)
@@ -133,7 +140,7 @@ def backfill(
     )
     progress = show("rows", len(plan.pieces) - done)
     for number in range(done, len(plan.pieces)):
-        _write_piece(with_queue, plan, number, namesrv)
+        _write_piece(with_queue, plan, number, servers)
         replace_file(progress_path, msgspec.json.encode(_Progress(number + 1)))
         progress(1)
     return BackfillResult(
@@ -210,9 +217,9 @@ def _not_empty(rows: DataFrame) -> DataFrame:
 # One piece.
 
 
-def _write_piece(rows: DataFrame, plan: BackfillPlan, number: int, namesrv: str) -> None:
+def _write_piece(rows: DataFrame, plan: BackfillPlan, number: int, servers: SinkOptions) -> None:
     """Write a piece of the plan, without the rows that were written before."""
-    options = SinkOptions(namesrv=namesrv, topic=plan.topic, is_exactly_once=True, is_ordered=True)
+    options = replace(servers, topic=plan.topic, is_exactly_once=True, is_ordered=True)
     column_names = [
         name for name in (_QUEUE, "body", "key", "tags", "properties", *ORIGIN.values()) if name in rows.columns
     ]

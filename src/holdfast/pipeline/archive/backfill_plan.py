@@ -86,9 +86,9 @@ def plan_pieces(counts: Iterable[StepCount], rows_max: int) -> list[BackfillPiec
             if first < next_first:
                 ranges[number][queue] = (first, next_first)
         for count in group:
-            # If several pieces begin at the same offset, all but the last are empty.
             for number in range(bisect_right(firsts, count.first) - 1, bisect_left(firsts, count.last + 1)):
-                piece_counts[number].append(count)
+                if queue in ranges[number]:  # If several pieces begin at the same offset, all but the last are empty.
+                    piece_counts[number].append(count)
     return [
         BackfillPiece(
             ranges=ranges[number],

@@ -11,6 +11,7 @@ next run archives the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import pairwise
 
 import msgspec
@@ -48,6 +49,7 @@ def _moves(topics: Mapping[str, MergedTopic]) -> Iterator[tuple[str, Segment, Se
 
 def _is_settled(folder: StoreFolder, topic: str, segment: Segment) -> bool:
     """Return whether the last message of a sealed segment is settled, or was settled and removed since."""
+    assert segment.end is not None, "only sealed segments are passed"
     position = _find_position(folder, topic, segment.queue_id, segment.end - 1)
     return position is not None and position < folder.settled
 
@@ -57,30 +59,5 @@ def _find_position(folder: StoreFolder, topic: str, queue_id: int, offset: int) 
     queue = next((each for each in folder.queues if (each.topic, each.queue_id) == (topic, queue_id)), None)
     if queue is None:
         return None
-    reader = QueueReader(queue)
-    try:
-        if queue.is_by_record:
-            return _find_by_record(reader, offset)
-        low, high = queue.bounds
-        if offset < low:
-            return -1
-        entry = reader.read(offset, offset + 1)[0] if offset < high else None
-    finally:
-        reader.close()
-    return int(entry["position"]) if entry is not None and entry["size"] else None
-
-
-def _find_by_record(reader: QueueReader, offset: int) -> int | None:
-    low, high = reader.queue.bounds
-    first = low
-    while low < high:
-        middle = (low + high) // 2
-        entry = reader.read(middle, middle + 1)[0]
-        if entry["size"] > 0 and entry["first"] + entry["count"] <= offset:
-            low = middle + 1
-        else:
-            high = middle
-    entry = reader.read(low, low + 1)[0]
-    if not entry["size"]:
-        return None
-    return -1 if low == first and offset < entry["first"] else int(entry["position"])
+    with closing(QueueReader(queue)) as reader:
+        return reader.find_message(offset)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from holdfast.pipeline.scan.faults import Fault, Faults
 from holdfast.pipeline.scan.queue_entries import Entries, QueueFolder, QueueReader, first_offsets
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
 
 
 class IndexTask(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class IndexResult(msgspec.Struct, kw_only=True):
         offset_min: Its first offset that is still in the log.
         offset_max: The end of its offsets, exclusive.
         blanks: Entries that a recovery wrote for lost messages.
-        gaps: Offsets without an entry; an index by record may have them.
+        gaps: Offsets without an entry; an index whose entries state their offsets may have them.
     """
 
     store: int
@@ -101,7 +101,7 @@ class _QueueAudit:
         if len(real):
             self._check_positions(first, entries, real)
             self._check_offsets(first, entries, real)
-        if not self._queue.is_by_record:
+        if not self._queue.has_offsets:
             self._result.offset_max = first + int(numbers[-1]) + 1
 
     def _find_missing(self, first: int, numbers: npt.NDArray[np.int64]) -> None:
@@ -138,7 +138,7 @@ class _QueueAudit:
         if not self._has_min and is_in_log.any():
             self._has_min = True
             self._result.offset_min = int(offsets[int(np.argmax(is_in_log))])
-        if not self._queue.is_by_record:
+        if not self._queue.has_offsets:
             return
         counts = entries["count"][real].astype(np.int64)
         before = np.append(self._next_offset if self._next_offset >= 0 else offsets[0], (offsets + counts)[:-1])
@@ -151,7 +151,7 @@ class _QueueAudit:
     def _report(self, kind: str, number: int, text: str, position: int | None = None) -> None:
         path, at = self._queue.locate(number)
         fields: dict[str, Any] = {"topic": self._queue.topic, "queue": self._queue.queue_id}
-        if not self._queue.is_by_record:
+        if not self._queue.has_offsets:
             fields["offset"] = number
         self._result.faults.add(
             Fault(kind=kind, broker=self._task.broker, path=path, at=at, position=position, text=text, **fields)

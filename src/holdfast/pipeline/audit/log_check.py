@@ -35,7 +35,7 @@ from holdfast.pipeline.scan.messages import open_records
 from holdfast.pipeline.scan.queue_entries import Entries, QueueFolder, QueueReader, first_offsets
 from holdfast.pipeline.scan.store_folder import StoreFolder
 from holdfast.store.base.index_fields import NOT_QUEUED, inner_span
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
 
 SHARED_PREFIX: Final = "%LMQ%"
 """Prefix of Java's light message queues: their entries point to records that another index contains, too."""
@@ -259,7 +259,7 @@ class _RangeAuditor:
         queue, offset = self._queues[int(records.queues[row])], int(records.offsets[row])
         text = "no index entry points to it"
         low, high = queue.bounds
-        if not queue.is_by_record and low <= offset < high:
+        if not queue.has_offsets and low <= offset < high:
             with closing(QueueReader(queue)) as reader:
                 entry = reader.read(offset, offset + 1)[0]
             path, at = queue.locate(offset)

@@ -66,7 +66,7 @@ def _check_segment(topic: str, segment: Segment, index: IndexResult | None, *, i
     """Return why a physical queue does not match its segment; None if it matches."""
     end = 0 if index is None else index.offset_max
     physical_queue = f"{topic}/{segment.queue_id}"
-    if end < max(segment.start, segment.end) and is_live:
+    if end < (segment.start if segment.end is None else segment.end) and is_live:
         return None  # The mapping may be newer than the settled part of the index.
     if segment.is_sealed and end != segment.end:
         return f"it ends at {segment.end} of {physical_queue}, whose index ends at {end}"
@@ -79,9 +79,10 @@ def _gaps(queue: LogicalQueue) -> list[str]:
     """Return a description of each gap that a forced move left."""
     decided = [segment for segment in queue.segments if segment.is_decided]
     return [
-        f"logical queue {queue.queue} has no offsets {older.logical_end} to {newer.first - 1}: it was moved by force"
+        f"logical queue {queue.queue} has no offsets {older.logical_end} to {newer.decided_first - 1}:"
+        " it was moved by force"
         for older, newer in pairwise(decided)
-        if older.logical_end is not None and older.logical_end < newer.first and older.forced
+        if older.logical_end is not None and older.logical_end < newer.decided_first and older.forced
     ]
 
 

@@ -33,7 +33,7 @@ from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.conversion.piece_conversion import write_pieces
 from holdfast.store.conversion.record_headers import RecordHeaders
 from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
-from holdfast.store.recovery.conversion_plan import ConversionPlan, IndexKind, PiecePlan, QueueFigures
+from holdfast.store.recovery.conversion_plan import ConversionPlan, ConvertedKind, PiecePlan, QueueFigures
 
 PIECE_SIZE: Final = 16_384
 """Entries per piece. A task holds the entries of `PIECES_PER_SYNC` pieces in memory: some 25 MB, however long the index
@@ -67,7 +67,7 @@ class ConvertResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run."""
 
     topic: str
-    to: IndexKind
+    to: ConvertedKind
     seconds: float
     stores: list[StoreConversion]
 
@@ -84,7 +84,7 @@ def convert_index(
     tasks: Tasks,
     stores: Sequence[str],
     topic: str,
-    to: IndexKind,
+    to: ConvertedKind,
     *,
     show: ShowProgress = no_progress,
     options: StoreOptions | None = None,

@@ -27,7 +27,7 @@ from holdfast.store.base.index_fields import INNER_BITS
 from holdfast.store.conversion.entry_conversion import TAGS_MIN
 from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, PythonConverter
 from holdfast.store.conversion.record_headers import Owner, RecordHeaders
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
 from holdfast.store.recovery.conversion_plan import ConversionPlan
 
 

@@ -23,7 +23,7 @@ from holdfast.model.topic import MAPPING_TOPIC
 from holdfast.pipeline.scan.queue_entries import QueueFolder, QueueReader
 from holdfast.pipeline.scan.read_only import read_small_file
 from holdfast.pipeline.scan.store_folder import StoreFolder
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
 from holdfast.wire.cluster.mapping import MappingFile, from_detail
 from holdfast.wire.frames import java_json
 from holdfast.wire.records.record import decode_record
@@ -155,8 +155,7 @@ def segment_ranges(
                     known[number, segment.generation] = segment
     found: dict[int, list[SegmentRange]] = {}
     for (number, generation), segment in sorted(known.items()):
-        end = segment.end if segment.is_sealed else None
         found.setdefault(segment.queue_id, []).append(
-            SegmentRange(number, generation, segment.start, end, segment.first - segment.start)
+            SegmentRange(number, generation, segment.start, segment.end, segment.delta)
         )
     return found

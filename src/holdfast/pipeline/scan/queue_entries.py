@@ -1,7 +1,10 @@
-"""Reads the index of a queue, of either kind, as columns of numbers.
+"""Reads the index of a queue, of any kind, as columns of numbers.
 
     20 bytes   position | record size | tags code                                       entry n belongs to offset n
     46 bytes   these three | store time | first offset | count | -1 | 0                 offsets are in the entry
+
+The store's table of kinds has the fields of an entry (`index_kinds`). The columns `first` and `count` decide whether
+offsets are in the entry.
 
 Entries are addressed by number. Positions rise with the number, so a binary search of some twenty reads finds the
 entry for a log position. In a damaged index positions may not rise: then the caller reads the whole index.
@@ -10,6 +13,7 @@ entry for a log position. In a damaged index positions may not rise: then the ca
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -18,23 +22,29 @@ import numpy.typing as npt
 
 from holdfast.pipeline.scan.read_only import ReadOnlyFile
 from holdfast.store.base.log_file import file_name
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.queues.batch_consume_queue import RecordIndex
+from holdfast.store.queues.consume_queue import MessageIndex
+from holdfast.store.queues.index_kinds import find_kind
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
 
-_COMMON_FIELDS: Final = [("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]
-MESSAGE_ENTRY: Final = np.dtype(_COMMON_FIELDS)
-RECORD_ENTRY: Final = np.dtype(
-    [*_COMMON_FIELDS, ("store_ms", ">i8"), ("first", ">i8"), ("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]
-)
+MESSAGE_ENTRY: Final = np.dtype(list(MessageIndex.entry_fields))
+RECORD_ENTRY: Final = np.dtype(list(RecordIndex.entry_fields))
 CHUNK_ENTRIES: Final = 256 * 1024
 """The most entries in memory at once."""
 
 Entries: TypeAlias = npt.NDArray[Any]
 
 
+@cache
+def _entry_type(queue_type: str) -> np.dtype[Any]:
+    return np.dtype(list(find_kind(queue_type).entry_fields))
+
+
 class QueueFolder(msgspec.Struct, frozen=True):
     """The index of one physical queue.
 
     Attributes:
+        queue_type: The kind of index.
         folder: Contains its files.
         starts: The first byte of each file, from the file name.
         file_size: The size of each file.
@@ -42,7 +52,7 @@ class QueueFolder(msgspec.Struct, frozen=True):
 
     topic: str
     queue_id: int
-    is_by_record: bool
+    queue_type: str
     folder: str
     starts: tuple[int, ...]
     file_size: int
@@ -50,7 +60,12 @@ class QueueFolder(msgspec.Struct, frozen=True):
     @property
     def entry_type(self) -> np.dtype[Any]:
         """The layout of an entry."""
-        return RECORD_ENTRY if self.is_by_record else MESSAGE_ENTRY
+        return _entry_type(self.queue_type)
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether an entry states its offsets. Otherwise entry n belongs to offset n."""
+        return "first" in (self.entry_type.names or ())
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -105,6 +120,26 @@ class QueueReader:
                 high = middle
         return low
 
+    def find_message(self, offset: int) -> int | None:
+        """Return the position of the message at *offset*; -1 if it was removed, None if it is not in the index yet."""
+        first, end = low, high = self.queue.bounds
+        if not self.queue.has_offsets:
+            if offset < first:
+                return -1
+            entry = self.read(offset, offset + 1)[0] if offset < end else None
+            return int(entry["position"]) if entry is not None and entry["size"] else None
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.read(middle, middle + 1)[0]
+            if entry["size"] > 0 and entry["first"] + entry["count"] <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        entry = self.read(low, low + 1)[0]
+        if not entry["size"]:
+            return None
+        return -1 if low == first and offset < entry["first"] else int(entry["position"])
+
     def chunks(self) -> Iterator[tuple[int, Entries]]:
         """Yield (first number, entries) of all written spans, in order. Both ends may contain zeros."""
         size = self.queue.entry_type.itemsize
@@ -135,6 +170,6 @@ class QueueReader:
 
 def first_offsets(queue: QueueFolder, first: int, entries: Entries) -> npt.NDArray[np.int64]:
     """Return the offset of the first message of each entry; *first* is the number of the first entry."""
-    if queue.is_by_record:
+    if queue.has_offsets:
         return entries["first"].astype(np.int64)
     return np.arange(first, first + len(entries), dtype=np.int64)

@@ -16,27 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from holdfast.model.errors import ConfigError, RemoteProtocolError
+from holdfast.model.errors import ConfigError
 from holdfast.pipeline.scan.queue_entries import QueueFolder, QueueReader
 from holdfast.pipeline.scan.read_only import ReadOnlyFile, read_small_file
+from holdfast.store.base.config_files import load_config
 from holdfast.store.base.log_file import LogFiles, file_name, parse_names
 from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
 from holdfast.store.log.log_scanner import LogWalk, StopReason, WalkedRecord, validate_record_at
-from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY_SIZE
-from holdfast.store.queues.queue_files import ENTRY_SIZE
-from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
+from holdfast.store.queues.index_kinds import KINDS, IndexKind
 from holdfast.store.recovery.checkpoint import PATH as CHECKPOINT_PATH
 from holdfast.store.recovery.checkpoint import parse_checkpoint
 from holdfast.store.recovery.log_repair import find_next_record
 from holdfast.store.recovery.open_store import ABORT_PATH
 from holdfast.store.recovery.queue_snapshot import DELETED_PATH, erased_key
-from holdfast.wire.frames import java_json
 
 _MAPPING_FILE: Final = "topicQueueMapping.json"
 
@@ -154,24 +152,12 @@ def inspect_stores(stores: Sequence[str]) -> list[StoreFolder]:
 
 def find_broker(root: str) -> str | None:
     """Return the broker named in the folder's mapping file; None if there is no such file."""
-    content = load_config(root, _MAPPING_FILE)
+    content = load_config(partial(read_small_file, root), _MAPPING_FILE)
     table = content.get("topicQueueMappingInfoMap") if isinstance(content, dict) else None
     for detail in table.values() if isinstance(table, dict) else ():
         name = detail.get("bname") if isinstance(detail, dict) else None
         if isinstance(name, str) and name:
             return name
-    return None
-
-
-def load_config(root: str, name: str) -> Any:
-    """Return a decoded file of `config/`, or its `.bak` if it cannot be read; None if neither can be read."""
-    for path in (f"config/{name}", f"config/{name}.bak"):
-        data = read_small_file(root, path)
-        if data:
-            try:
-                return java_json.loads(data)
-            except RemoteProtocolError:
-                continue
     return None
 
 
@@ -223,19 +209,19 @@ def _open_log(root: str, size: int, starts: tuple[int, ...]) -> Iterator[LogFile
 
 def _find_queues(root: str, unused: list[str]) -> list[QueueFolder]:
     found: list[QueueFolder] = []
-    for kind, entry_size in ((QUEUE_FOLDER, ENTRY_SIZE), (BATCH_FOLDER, RECORD_ENTRY_SIZE)):
-        for folder in sorted((Path(root) / kind).glob("*/*")):
+    for kind in KINDS:
+        for folder in sorted((Path(root) / kind.kind_folder).glob("*/*")):
             if not (folder.name.isascii() and folder.name.isdigit() and folder.is_dir()):
                 unused.append(str(folder))
                 continue
-            queue = _find_queue(folder, entry_size, unused)
+            queue = _find_queue(folder, kind, unused)
             if queue is not None:
                 found.append(queue)
     return found
 
 
-def _find_queue(folder: Path, entry_size: int, unused: list[str]) -> QueueFolder | None:
-    sizes = _sizes_in(folder)
+def _find_queue(folder: Path, kind: IndexKind, unused: list[str]) -> QueueFolder | None:
+    sizes, entry_size = _sizes_in(folder), kind.entry_size
     size = next(iter(sizes.values()), 0)
     for start, file_size in sizes.items():
         if file_size != size or start % size or size % entry_size:
@@ -245,7 +231,7 @@ def _find_queue(folder: Path, entry_size: int, unused: list[str]) -> QueueFolder
     )
     if not starts:
         return None
-    return QueueFolder(folder.parent.name, int(folder.name), entry_size == RECORD_ENTRY_SIZE, str(folder), starts, size)
+    return QueueFolder(folder.parent.name, int(folder.name), kind.queue_type, str(folder), starts, size)
 
 
 def _find_last_indexed(queues: tuple[QueueFolder, ...]) -> tuple[int | None, int]:
@@ -286,7 +272,7 @@ def _find_end(log: LogFiles, hints: list[int]) -> tuple[int, int]:
 
 
 def _find_topics(root: str) -> list[str]:
-    content = load_config(root, "topics.json")
+    content = load_config(partial(read_small_file, root), "topics.json")
     table = content.get("topicConfigTable") if isinstance(content, dict) else None
     return list(table) if isinstance(table, dict) else []
 

@@ -3,8 +3,8 @@
 A client is a machine like the broker, so that the same shell runs it and the same nemesis strikes it. The pure half of
 `holdfast.client` makes its decisions; this module replaces the asyncio half.
 
-    request(address, command, then) ─> dial if needed ─> then(answer)
-                                                    └──> then(error): not sent, lost on the way, or no answer in time
+    request(address, command, then) ─> dial, and log in ─> then(answer)
+                                                     └───> then(error): not sent, lost on the way, or no answer in time
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.client.cluster.server_request import ServerRequest, decode_request
 from holdfast.client.routes.name_server_choice import NameServers
 from holdfast.client.routes.route_table import RouteTable, TopicRoute
 from holdfast.machine.effects import CloseChannel, Effect, OpenChannel, SendBytes, SetTimer
@@ -28,9 +29,13 @@ from holdfast.machine.events import (
     Started,
     TimerFired,
 )
+from holdfast.model.access.credentials import Credentials
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import Route
+from holdfast.wire.access.client_login import ClientLogin
+from holdfast.wire.access.login import NONCE_SIZE
+from holdfast.wire.access.signature import sign
 from holdfast.wire.cluster.route import MAPPING_FIELD, decode_route
 from holdfast.wire.cluster.units import SCOPE_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -54,12 +59,14 @@ class _ServerConnection(msgspec.Struct):
     """The connection to one address.
 
     Attributes:
-        waiting: Requests to send as soon as the connection is open.
+        is_ready: The connection is open, and the login, if one is needed, has ended.
+        waiting: Requests to send as soon as it is ready.
         received_ms: When the other end last sent something.
     """
 
     address: str
     channel: ChannelId | None = None
+    is_ready: bool = False
     waiting: list[tuple[Command, AnswerHandler | None, int]] = []
     exchange: Exchange[AnswerHandler] = msgspec.field(default_factory=Exchange)
     received_ms: int = 0
@@ -73,16 +80,21 @@ class SimClient:
         name_servers: `host:port;host:port`.
         is_old: It supports neither mappings nor inner batches, and does not claim to.
         unit: The unit whose queues it sees; empty for all queues.
+
+    Attributes:
+        credentials: With which it logs in; an old client signs every request. None: there is no access control.
     """
 
-    def __init__(self, name: str, name_servers: str, chance: Random, *, is_old: bool = False, unit: str = "") -> None:
+    credentials: Credentials | None = None
+
+    def __init__(self, name: str, name_servers: str, rng: Random, *, is_old: bool = False, unit: str = "") -> None:
         self.name = name
         self.is_old = is_old
         self.unit = unit
-        self.chance = chance
+        self.rng = rng
         self.now_ms = 0
         self.routes = RouteTable(ROUTE_POLL_MS, unit=unit or None)
-        self._name_servers = NameServers(name_servers, chance)
+        self._name_servers = NameServers(name_servers, rng)
         self._connections: dict[str, _ServerConnection] = {}
         self._address_of: dict[ChannelId, str] = {}
         self._timers: dict[str, Action] = {}
@@ -100,8 +112,8 @@ class SimClient:
         """Return the heartbeat for brokers; None to send none."""
         return None
 
-    def handle_request(self, address: str, command: Command) -> None:
-        """Handle a request from a broker."""
+    def handle_request(self, request: ServerRequest) -> None:
+        """Handle a request of a server."""
 
     def route_changed(self, topic: str) -> None:
         """Handle a new route."""
@@ -124,8 +136,8 @@ class SimClient:
                 self._closed(event.channel)
             case Started():
                 self._effects.append(SetTimer(_TICK, event.now_ms + _TICK_MS))
-                self.after(self.chance.randrange(200), self._send_heartbeats_regularly)
-                self.after(self.chance.randrange(ROUTE_POLL_MS), self._poll_routes)
+                self.after(self.rng.randrange(200), self._send_heartbeats_regularly)
+                self.after(self.rng.randrange(ROUTE_POLL_MS), self._poll_routes)
                 self.started()
             case _:
                 pass
@@ -153,8 +165,7 @@ class SimClient:
                 and connection.received_ms + REQUEST_TIMEOUT_MS <= self.now_ms
             ):
                 # Close it, as the real client does: a half-open connection would swallow all later requests.
-                self._effects.append(CloseChannel(connection.channel))
-                self._closed(connection.channel)
+                self._abort(connection.channel)
         self._effects.append(SetTimer(_TICK, self.now_ms + _TICK_MS))
 
     # Requests.
@@ -178,7 +189,7 @@ class SimClient:
         if connection is None:
             connection = self._connections[address] = _ServerConnection(address)
             self._effects.append(OpenChannel(address))
-        if connection.channel is None:
+        if not connection.is_ready:
             connection.waiting.append((command, then, timeout_ms))
         else:
             self._write(connection, command, then, timeout_ms)
@@ -191,6 +202,8 @@ class SimClient:
             command.opaque = connection.exchange.next_opaque()
         else:
             command.opaque = connection.exchange.begin(then, self.now_ms + timeout_ms)
+        if self.is_old and self.credentials is not None:
+            command.fields = sign(command.fields, command.body, self.credentials)
         self._effects.append(SendBytes(connection.channel, [encode_command(command)]))
 
     # Connections.
@@ -204,6 +217,41 @@ class SimClient:
         connection.channel = event.channel
         connection.received_ms = self.now_ms
         self._address_of[event.channel] = event.dialed
+        if self.credentials is None or self.is_old:
+            self._send_waiting(connection)
+        else:
+            self._log_in(connection, event.channel, self.credentials)
+
+    def _log_in(self, connection: _ServerConnection, channel: ChannelId, credentials: Credentials) -> None:
+        """Send the waiting requests after a login. If it fails, close the connection, and fail them."""
+        login = ClientLogin(credentials, connection.address, nonce=self.rng.randbytes(NONCE_SIZE), is_strict=True)
+
+        def begun(answer: Command | HoldfastError) -> None:
+            try:
+                proof = login.second_request(_answered(answer))
+            except HoldfastError:
+                self._abort(channel)
+                return
+            assert proof is not None, "a strict login has two requests"
+            self._write(connection, proof, ended, REQUEST_TIMEOUT_MS)
+
+        def ended(answer: Command | HoldfastError) -> None:
+            try:
+                login.finish(_answered(answer))
+            except HoldfastError:
+                self._abort(channel)
+                return
+            self._send_waiting(connection)
+
+        self._write(connection, login.first_request(), begun, REQUEST_TIMEOUT_MS)
+
+    def _abort(self, channel: ChannelId) -> None:
+        if channel in self._address_of:
+            self._effects.append(CloseChannel(channel))
+            self._closed(channel)
+
+    def _send_waiting(self, connection: _ServerConnection) -> None:
+        connection.is_ready = True
         waiting, connection.waiting = connection.waiting, []
         for command, then, timeout_ms in waiting:
             self._write(connection, command, then, timeout_ms)
@@ -237,7 +285,9 @@ class SimClient:
             connection = self._connections[address]
             connection.received_ms = self.now_ms
             if not command.is_response:
-                self.handle_request(address, command)
+                request = decode_request(address, command)
+                if request is not None:
+                    self.handle_request(request)
                 continue
             then = connection.exchange.finish(command.opaque)
             if self.is_old:
@@ -346,3 +396,14 @@ def route_query(topic: str, unit: str = "") -> Command:
 
 def _ignore(_answer: Command | HoldfastError) -> None:
     """Ignore the answer to a heartbeat: the next heartbeat follows soon."""
+
+
+def _answered(answer: Command | HoldfastError) -> Command:
+    """Return an answer.
+
+    Raises:
+        HoldfastError: there is none.
+    """
+    if isinstance(answer, HoldfastError):
+        raise answer
+    return answer

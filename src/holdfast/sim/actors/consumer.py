@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from holdfast.client.cluster.heartbeat import consumer_data, heartbeat_command
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.consume.committed_offsets import CommittedOffsets
 from holdfast.client.consume.process_queue import ProcessQueue
 from holdfast.client.consume.pull_plan import PullOutcome, PullStatus, pull_command, read_pull_answer
@@ -25,7 +26,7 @@ from holdfast.client.messages.retry_message import retry_of
 from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import retry_topic
 from holdfast.sim.actors.client import SimClient
@@ -38,7 +39,7 @@ from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
-from holdfast.wire.requests.heartbeat import ConsumeFromWhere, ConsumerList, UnregisterFields
+from holdfast.wire.requests.heartbeat import ConsumeFromWhere, ConsumerGroupFields, ConsumerList, UnregisterFields
 from holdfast.wire.requests.offsets import LockAnswer, LockBody, QueryOffsetFields, SendBackFields, UpdateOffsetFields
 
 _REBALANCE_MS: Final = 5_000
@@ -83,7 +84,7 @@ class Consumer(SimClient):
         self,
         name: str,
         name_servers: str,
-        chance: Random,
+        rng: Random,
         *,
         group: str,
         topic: str,
@@ -92,7 +93,7 @@ class Consumer(SimClient):
         is_old: bool = False,
         unit: str = "",
     ) -> None:
-        super().__init__(name, name_servers, chance, is_old=is_old, unit=unit)
+        super().__init__(name, name_servers, rng, is_old=is_old, unit=unit)
         self._group = group
         self._is_ordered = is_ordered
         self._witness = witness
@@ -106,7 +107,7 @@ class Consumer(SimClient):
         """Join the group."""
         for topic in self._subscriptions:
             self.route(topic)
-        self.after(self.chance.randrange(500), self._rebalance_regularly)
+        self.after(self.rng.randrange(500), self._rebalance_regularly)
         self.after(_COMMIT_MS, self._commit_regularly)
         if self._is_ordered:
             self.after(_RENEW_MS, self._renew_regularly)
@@ -122,9 +123,9 @@ class Consumer(SimClient):
         )
         return heartbeat_command(self.name, consumer=data)
 
-    def handle_request(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may send it
+    def handle_request(self, request: ServerRequest) -> None:
         """Rebalance when a broker reports that the members changed."""
-        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+        if isinstance(request.header, ConsumerGroupFields):
             self._rebalance()
 
     def route_changed(self, topic: str) -> None:
@@ -157,7 +158,7 @@ class Consumer(SimClient):
             if known:
                 fields = {"consumerGroup": self._group}
                 command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields)
-                self.request(self.chance.choice(known), command, partial(self._apply_members, topic))
+                self.request(self.rng.choice(known), command, partial(self._apply_members, topic))
 
     def _apply_members(self, topic: str, answer: Command | HoldfastError) -> None:
         route = self.routes.find(topic)
@@ -216,7 +217,9 @@ class Consumer(SimClient):
             self._acquire_later(owned)
             return
         queue = owned.queue
-        fields = QueryOffsetFields(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
+        fields = QueryOffsetFields(
+            consumer_group=self._group, topic=queue.topic, queue_id=LogicalQueueId(queue.queue_id)
+        )
 
         def answered(answer: Command | HoldfastError) -> None:
             if owned.is_dropped:
@@ -337,7 +340,7 @@ class Consumer(SimClient):
         """Consume one message of a concurrent group, after a short random time."""
         assert owned.window is not None
         generation = owned.window.generation
-        self.after(self.chance.randrange(60), lambda: self._consume(owned, message, generation))
+        self.after(self.rng.randrange(60), lambda: self._consume(owned, message, generation))
 
     def _consume(self, owned: _OwnedQueue, message: ReceivedMessage, generation: int) -> None:
         if owned.is_dropped:
@@ -379,7 +382,7 @@ class Consumer(SimClient):
             route = self.route(retry_topic(self._group))
             if route is None or not route.publishable:
                 return None
-            target = self.chance.choice(route.publishable)
+            target = self.rng.choice(route.publishable)
             address = self.find_address(target)
             command = retry_of(message, self._group, 0, RECONSUME_MAX).command(target, self.now_ms)
         else:
@@ -400,7 +403,7 @@ class Consumer(SimClient):
         if owned.is_busy or not owned.backlog or owned.is_dropped:
             return
         owned.is_busy = True
-        self.after(self.chance.randrange(40), lambda: self._consume_in_order(owned))
+        self.after(self.rng.randrange(40), lambda: self._consume_in_order(owned))
 
     def _consume_in_order(self, owned: _OwnedQueue) -> None:
         owned.is_busy = False
@@ -433,7 +436,7 @@ class Consumer(SimClient):
             return
         queue = owned.queue
         fields = UpdateOffsetFields(
-            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            consumer_group=self._group, topic=queue.topic, queue_id=LogicalQueueId(queue.queue_id), commit_offset=offset
         )
         self.send_one_way(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
         self._committed_offsets.mark_committed(queue, offset)

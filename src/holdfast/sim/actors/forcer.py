@@ -44,7 +44,7 @@ class ForcedMover(ScriptedClient):
         self,
         name: str,
         name_servers: str,
-        chance: Random,
+        rng: Random,
         *,
         addresses: dict[str, str],
         topics: tuple[str, ...],
@@ -53,7 +53,7 @@ class ForcedMover(ScriptedClient):
         target: str,
         then: Callable[[], None],
     ) -> None:
-        super().__init__(name, name_servers, chance, unit=unit)
+        super().__init__(name, name_servers, rng, unit=unit)
         self.opened_count = 0
         self._addresses = addresses
         self._topics = topics
@@ -66,7 +66,7 @@ class ForcedMover(ScriptedClient):
         self.run(self._force_moves(), self._then)
 
     def _force_moves(self) -> Script:
-        yield self.chance.randint(*_START_DELAY_MS)
+        yield self.rng.randint(*_START_DELAY_MS)
         living = {name: address for name, address in self._addresses.items() if name != self._victim}
         view: MappingView = yield from read_mappings(living)
         for topic in self._topics:

@@ -138,14 +138,14 @@ class Operator(ScriptedClient):
         self,
         name: str,
         name_servers: str,
-        chance: Random,
+        rng: Random,
         *,
         addresses: dict[str, str],
         tasks: OperatorTasks,
         is_over: Callable[[], bool],
         on_move_ordered: Callable[[str, str], None],
     ) -> None:
-        super().__init__(name, name_servers, chance)
+        super().__init__(name, name_servers, rng)
         self._addresses = addresses
         self._tasks = tasks
         self._is_over = is_over
@@ -156,7 +156,7 @@ class Operator(ScriptedClient):
         self._pause()
 
     def _pause(self) -> None:
-        self.after(self.chance.randrange(2 * self._tasks.pause_ms), self._run_change)
+        self.after(self.rng.randrange(2 * self._tasks.pause_ms), self._run_change)
 
     def _run_change(self) -> None:
         if not self._is_over():
@@ -164,14 +164,14 @@ class Operator(ScriptedClient):
 
     def _choose_change(self) -> Script:
         view: MappingView = yield from read_mappings(self._addresses)
-        topic = self.chance.choice(self._tasks.topics)
+        topic = self.rng.choice(self._tasks.topics)
         merged = view.merge(topic)
         if merged is None or self._is_over():
             return
-        if self._tasks.reset_checker is not None and self.chance.random() < _RESET_SHARE:
+        if self._tasks.reset_checker is not None and self.rng.random() < _RESET_SHARE:
             yield from self._reset(merged, self._tasks.reset_checker)
             return
-        draw = self.chance.random()
+        draw = self.rng.random()
         if draw < 0.6:
             yield from self._move(view, merged)
         elif draw < 0.75:
@@ -185,14 +185,14 @@ class Operator(ScriptedClient):
         sources = sorted(set(merged.leaders.values()) - view.silent)
         if not sources or len(self._addresses) < 2:
             return
-        source = self.chance.choice(sources)
+        source = self.rng.choice(sources)
         led_queues = [queue for queue, leader in merged.leaders.items() if leader == source]
-        queues = self.chance.sample(led_queues, self.chance.randint(1, len(led_queues)))
-        target = self.chance.choice([broker for broker in self._addresses if broker != source])
+        queues = self.rng.sample(led_queues, self.rng.randint(1, len(led_queues)))
+        target = self.rng.choice([broker for broker in self._addresses if broker != source])
         yield from self._order_move(merged.topic, queues, source, target)
 
     def _drain(self, view: MappingView, merged: MergedTopic) -> Script:
-        source = self.chance.choice(sorted(self._addresses))
+        source = self.rng.choice(sorted(self._addresses))
         targets = [broker for broker in self._addresses if broker != source and broker not in view.silent]
         if source in view.silent or not targets:
             return
@@ -210,20 +210,20 @@ class Operator(ScriptedClient):
         if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
             return
         move = decode_body(answer.body, Move)
-        if self.chance.random() < _CANCEL_SHARE:
-            yield self.chance.randrange(30)
+        if self.rng.random() < _CANCEL_SHARE:
+            yield self.rng.randrange(30)
             yield address, Command(code=RequestCode.CANCEL_MOVE, body=encode_body(MoveId(id=move.id)))
 
     def _resume(self, view: MappingView) -> Script:
         stopped = [move for move in view.moves if move.state in {"failed", "cancelled"}]
         if stopped:
-            move = self.chance.choice(stopped)
+            move = self.rng.choice(stopped)
             self._on_move_ordered(move.source, move.target)
             body = encode_body(MoveId(id=move.id))
             yield self._addresses[move.source], Command(code=RequestCode.RESUME_MOVE, body=body)
 
     def _grow(self, view: MappingView, merged: MergedTopic) -> Script:
-        total = merged.total + self.chance.randint(1, 2)
+        total = merged.total + self.rng.randint(1, 2)
         if view.silent or not merged.is_complete or total > TOTAL_MAX:
             return
         planned_moves = plan_grow(merged.topic, merged.leaders, total, self._addresses)
@@ -234,13 +234,13 @@ class Operator(ScriptedClient):
         leaders = sorted(set(merged.leaders.values()))
         if not leaders:
             return
-        leader = self.chance.choice(leaders)
+        leader = self.rng.choice(leaders)
         led_queues = [queue for queue, name in merged.leaders.items() if name == leader]
         for queue in led_queues:
             yield from self._reset_queue(merged.topic, queue, leader, reset_checker)
         targets = [broker for broker in self._addresses if broker != leader]
-        if self.chance.random() < 0.5:
-            yield from self._order_move(merged.topic, led_queues, leader, self.chance.choice(targets))
+        if self.rng.random() < 0.5:
+            yield from self._order_move(merged.topic, led_queues, leader, self.rng.choice(targets))
 
     def _reset_queue(self, topic: str, queue: int, leader: str, reset_checker: ResetChecker) -> Script:
         address, key = self._addresses[leader], (topic, queue)
@@ -248,8 +248,8 @@ class Operator(ScriptedClient):
         answer = yield address, Command(code=RequestCode.GET_MAX_OFFSET, fields=fields)
         if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
             return
-        end, span = int(answer.fields["offset"]), self.chance.randrange(_RESET_SPAN)
-        offset = self.chance.choice((min(span, end), max(0, end - span)))
+        end, span = int(answer.fields["offset"]), self.rng.randrange(_RESET_SPAN)
+        offset = self.rng.choice((min(span, end), max(0, end - span)))
         reset_checker.requested(key, offset, leader, self.now_ms)
         order = ResetOffsetFields(topic=topic, group=RESET_GROUP, queue_id=queue, offset=offset, is_force=True)
         answer = yield address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=to_fields(order))
@@ -269,9 +269,9 @@ class Repairer(ScriptedClient):
     """
 
     def __init__(
-        self, name: str, name_servers: str, chance: Random, *, addresses: dict[str, str], topics: tuple[str, ...]
+        self, name: str, name_servers: str, rng: Random, *, addresses: dict[str, str], topics: tuple[str, ...]
     ) -> None:
-        super().__init__(name, name_servers, chance)
+        super().__init__(name, name_servers, rng)
         self.is_done = False
         self._addresses = addresses
         self._topics = topics

@@ -6,7 +6,7 @@ from random import Random
 
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.actors.producer import read_log_positions
 from holdfast.sim.checkers.ledger import Ack, Ledger
@@ -28,7 +28,7 @@ class Prober(SimClient):
     def __init__(
         self,
         name_servers: str,
-        chance: Random,
+        rng: Random,
         *,
         workload: Workload,
         ledger: Ledger,
@@ -36,7 +36,7 @@ class Prober(SimClient):
         group: str,
         unit: str = "",
     ) -> None:
-        super().__init__(f"prober{unit}", name_servers, chance, unit=unit)
+        super().__init__(f"prober{unit}", name_servers, rng, unit=unit)
         self.remaining = 1  # until the route is known
         self._workload = workload
         self._ledger = ledger
@@ -84,7 +84,7 @@ class Prober(SimClient):
         fields = SendFields(
             producer_group=PRODUCER_GROUP,
             topic=planned.topic,
-            queue_id=queue.queue_id,
+            queue_id=LogicalQueueId(queue.queue_id),
             born_timestamp=self.now_ms,
             properties=format_properties({names.UNIQUE_KEY: planned.uid}),
         )

@@ -14,11 +14,12 @@ from holdfast.client.cluster.send_plan import (
     is_route_stale,
     queue_for_key,
 )
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.messages.packing import Outgoing, Packing, pack
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.message import Message
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.sim.actors.client import SimClient, refusal
 from holdfast.sim.checkers.ledger import Ack, Ledger
@@ -36,7 +37,7 @@ from holdfast.sim.world.workload import (
 from holdfast.sim.world.world import Violation
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.records.batch import encode_items
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import wrap_items
@@ -62,7 +63,7 @@ class Producer(SimClient):
         self,
         name: str,
         name_servers: str,
-        chance: Random,
+        rng: Random,
         *,
         workload: Workload,
         ledger: Ledger,
@@ -71,19 +72,19 @@ class Producer(SimClient):
         is_old: bool = False,
         unit: str = "",
     ) -> None:
-        super().__init__(name, name_servers, chance, is_old=is_old, unit=unit)
+        super().__init__(name, name_servers, rng, is_old=is_old, unit=unit)
         self._unit_checker = unit_checker
         self._sequences = workload.sequences[name]
         self._workload = workload
         self._ledger = ledger
         self._key_queues = key_queues
-        self._round_robin = RoundRobin(chance)
+        self._round_robin = RoundRobin(rng)
 
     def started(self) -> None:
         """Continue where the previous process stopped."""
         for sequence in self._sequences:
             sequence.requeue_in_flight()
-            self.after(self.chance.randrange(1000), lambda sequence=sequence: self._send_next(sequence))  # type: ignore[misc]
+            self.after(self.rng.randrange(1000), lambda sequence=sequence: self._send_next(sequence))  # type: ignore[misc]
 
     def heartbeat(self) -> Command | None:
         """Return the heartbeat of a group member that brokers may ask about transactions."""
@@ -97,7 +98,7 @@ class Producer(SimClient):
         if planned is not None:
             self._attempt(planned, sequence, 1, None)
         if not sequence.is_done:
-            self.after(self.chance.randrange(2 * sequence.pause_ms + 2), lambda: self._send_next(sequence))
+            self.after(self.rng.randrange(2 * sequence.pause_ms + 2), lambda: self._send_next(sequence))
 
     def _attempt(self, planned: PlannedMessage, sequence: SendSequence, attempt: int, avoid: str | None) -> None:
         queue = self._choose(planned, avoid)
@@ -140,7 +141,7 @@ class Producer(SimClient):
         fields = SendFields(
             producer_group=PRODUCER_GROUP,
             topic=planned.topic,
-            queue_id=queue.queue_id,
+            queue_id=LogicalQueueId(queue.queue_id),
             sys_flag=TRANSACTION_PREPARED if is_half else 0,
             born_timestamp=self.now_ms,
             broker_name=queue.broker_name,
@@ -157,7 +158,7 @@ class Producer(SimClient):
 
     def _inner_batch_command(self, planned: PlannedMessage, items: bytes, fields: SendFields) -> Command:
         """Return a batch that stays one record. Its messages have unrelated ids, which are keys of the batch."""
-        keys, codec = [single.uid for single in planned.parts], self.chance.choice((None, Codec.LZ4))
+        keys, codec = [single.uid for single in planned.parts], self.rng.choice((None, Codec.LZ4))
         inner_batch = wrap_items(items, len(keys), planned.uid, keys=keys, tags={"t"}, codec=codec)
         fields.sys_flag, fields.properties, fields.batch = inner_batch.sys_flag, inner_batch.properties, False
         return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=inner_batch.body)
@@ -212,21 +213,21 @@ class Producer(SimClient):
             storing_broker = (
                 log_positions[0].address if is_mock_broker(queue.broker_name) and not self.is_old else address
             )
-            self.after(self.chance.randrange(300), lambda: self._end_transaction(storing_broker, fields))
+            self.after(self.rng.randrange(300), lambda: self._end_transaction(storing_broker, fields))
 
     # Transactions.
 
     def _end_transaction(self, address: str, fields: EndTransactionFields) -> None:
         self.send_one_way(address, Command(code=RequestCode.END_TRANSACTION, fields=to_fields(fields)))
 
-    def handle_request(self, address: str, command: Command) -> None:
+    def handle_request(self, request: ServerRequest) -> None:
         """Answer a broker that asks for the outcome of a transaction; any member of the group can."""
-        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
+        check = request.header
+        if not isinstance(check, CheckTransactionFields):
             return
-        check = from_fields(CheckTransactionFields, command.fields)
-        planned = self._workload.messages[uid_of(bytes(decode_record(command.body).body))]
+        planned = self._workload.messages[uid_of(bytes(decode_record(request.command.body).body))]
         self._end_transaction(
-            address,
+            request.address,
             EndTransactionFields(
                 producer_group=PRODUCER_GROUP,
                 tran_state_table_offset=check.tran_state_table_offset,

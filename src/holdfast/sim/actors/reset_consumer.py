@@ -15,7 +15,7 @@ from typing import Final
 from holdfast.client.consume.pull_plan import PullStatus, pull_command, read_pull_answer
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.group import Subscription
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.checkers.resets import ResetChecker
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -38,9 +38,9 @@ class ResetConsumer(SimClient):
     """
 
     def __init__(
-        self, name: str, name_servers: str, chance: Random, *, topics: Iterable[str], reset_checker: ResetChecker
+        self, name: str, name_servers: str, rng: Random, *, topics: Iterable[str], reset_checker: ResetChecker
     ) -> None:
-        super().__init__(name, name_servers, chance)
+        super().__init__(name, name_servers, rng)
         self._subscriptions = {topic: Subscription(topic=topic) for topic in topics}
         self._reset_checker = reset_checker
         self._next_offsets: dict[MessageQueue, int] = {}
@@ -60,7 +60,7 @@ class ResetConsumer(SimClient):
                 self._schedule_cycle(queue)
 
     def _schedule_cycle(self, queue: MessageQueue) -> None:
-        cycle_ms = self.chance.randrange(_CYCLE_MS)
+        cycle_ms = self.rng.randrange(_CYCLE_MS)
         self.after(cycle_ms // 2, lambda: self._commit(queue))
         self.after(cycle_ms, lambda: self._pull(queue))
 
@@ -102,7 +102,7 @@ class ResetConsumer(SimClient):
     def _commit(self, queue: MessageQueue) -> None:
         address, offset = self.find_address(queue), self._next_offsets[queue]
         fields = UpdateOffsetFields(
-            consumer_group=RESET_GROUP, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            consumer_group=RESET_GROUP, topic=queue.topic, queue_id=LogicalQueueId(queue.queue_id), commit_offset=offset
         )
         if address is not None:
             self.send_one_way(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))

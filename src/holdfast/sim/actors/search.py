@@ -24,15 +24,15 @@ _INDEX_MS: Final = 5_000  # The index follows the log with a delay.
 class Searcher(SimClient):
     """Queries a few messages from the brokers that store them."""
 
-    def __init__(self, name_servers: str, chance: Random, *, ledger: Ledger) -> None:
-        super().__init__("searcher", name_servers, chance)
+    def __init__(self, name_servers: str, rng: Random, *, ledger: Ledger) -> None:
+        super().__init__("searcher", name_servers, rng)
         self._started_ms = 0
         plain = [
             (planned.uid, ledger.acks[planned.uid][0])
             for planned in ledger.expected()
             if planned.kind in {Kind.PLAIN, Kind.KEYED}
         ]
-        self._remaining = dict(chance.sample(plain, min(_SAMPLE_MAX, len(plain))))
+        self._remaining = dict(rng.sample(plain, min(_SAMPLE_MAX, len(plain))))
 
     @property
     def is_done(self) -> bool:

@@ -29,9 +29,9 @@ class Surveyor(SimClient):
     """
 
     def __init__(
-        self, name_servers: str, chance: Random, *, leaders: Callable[[str], dict[int, str]], unit: str = ""
+        self, name_servers: str, rng: Random, *, leaders: Callable[[str], dict[int, str]], unit: str = ""
     ) -> None:
-        super().__init__(f"surveyor{unit}", name_servers, chance, unit=unit)
+        super().__init__(f"surveyor{unit}", name_servers, rng, unit=unit)
         self.found_routes: dict[tuple[str, str], Route | None] = {}
         self._leaders = leaders
 

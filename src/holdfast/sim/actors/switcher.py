@@ -54,13 +54,13 @@ class Switcher(ScriptedClient):
         self,
         name: str,
         name_servers: str,
-        chance: Random,
+        rng: Random,
         *,
         addresses: Mapping[str, str],
         switch_state: SwitchState,
         is_over: Callable[[], bool],
     ) -> None:
-        super().__init__(name, name_servers, chance)
+        super().__init__(name, name_servers, rng)
         self._addresses = addresses
         self._switch_state = switch_state
         self._is_over = is_over
@@ -70,7 +70,7 @@ class Switcher(ScriptedClient):
         self._pause()
 
     def _pause(self) -> None:
-        self.after(self.chance.randrange(2 * self._switch_state.pause_ms), self._run_change)
+        self.after(self.rng.randrange(2 * self._switch_state.pause_ms), self._run_change)
 
     def _run_change(self) -> None:
         if not self._is_over():
@@ -89,9 +89,9 @@ class Switcher(ScriptedClient):
         self._switch_state.changed_ms = self.now_ms
 
     def _choose(self, current: DrSwitch) -> DrSwitch:
-        if current.openings and self.chance.random() < _CLOSE_SHARE:
-            return current.close(self.chance.choice(current.openings), self.now_ms)
-        unit = self.chance.choice((*self._switch_state.units, *self._switch_state.units, EVERY_UNIT))
+        if current.openings and self.rng.random() < _CLOSE_SHARE:
+            return current.close(self.rng.choice(current.openings), self.now_ms)
+        unit = self.rng.choice((*self._switch_state.units, *self._switch_state.units, EVERY_UNIT))
         self._switch_state.opened_count += 1
         return current.open(UnitOpening(unit), self.now_ms)
 
@@ -103,8 +103,8 @@ class Closer(ScriptedClient):
         is_done: Whether all name servers have been notified.
     """
 
-    def __init__(self, name_servers: str, chance: Random, *, addresses: Mapping[str, str]) -> None:
-        super().__init__("closer", name_servers, chance)
+    def __init__(self, name_servers: str, rng: Random, *, addresses: Mapping[str, str]) -> None:
+        super().__init__("closer", name_servers, rng)
         self.is_done = False
         self._addresses = addresses
 

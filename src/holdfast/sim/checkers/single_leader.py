@@ -193,14 +193,15 @@ class LeaderChecker:
         if not segments:
             return False
         # Segments that never held a message are removed from the list at some time.
-        at = start if start >= segments[0].first or segments[0].is_detached else segments[0].first
+        first = segments[0].decided_first
+        at = start if start >= first or segments[0].is_detached else first
         while at < end:
-            index = max((index for index, segment in enumerate(segments) if segment.first <= at), default=None)
+            index = max((index for index, segment in enumerate(segments) if segment.decided_first <= at), default=None)
             if index is None:
                 return False
             segment, following = segments[index], segments[index + 1 : index + 2]
             if segment.forced and following and (segment.logical_end is None or at >= segment.logical_end):
-                at = following[0].first
+                at = following[0].decided_first
             elif segment.broker in power_lost and (segment.logical_end is None or at < segment.logical_end):
                 at = end if segment.logical_end is None else segment.logical_end
             else:
@@ -232,7 +233,7 @@ class LeaderChecker:
 def _check_segment_ends(topic: str, queue: LogicalQueue, name: str, components: Components) -> None:
     """Check that each sealed segment of a broker has all records before its end: readers would skip missing ones."""
     for segment in queue.readable:
-        if segment.broker == name and segment.is_sealed:
+        if segment.broker == name and segment.end is not None:
             log = components.mappings.find_index(topic, segment.queue_id)
             end = segment.start if log is None else log.next_offset
             if end < segment.end:

@@ -33,6 +33,7 @@ class _Content:
         self.size = size
         self.is_named = is_named  # Whether the name survives a crash.
         self.modified_ms = 0
+        self.is_private = False
         self.pages: dict[int, bytearray] = {}
         self.synced: dict[int, bytes] = {}  # Of dirty pages only.
 
@@ -66,6 +67,7 @@ class _Content:
         """Return the content that is left after a power loss."""
         survivor = _Content(self.size, is_named=True)
         survivor.modified_ms = self.modified_ms
+        survivor.is_private = self.is_private
         survivor.pages = {number: bytearray(page) for number, page in self.pages.items()}
         for number, old in self.synced.items():
             survivor.pages[number] = _torn(random, old, self.pages[number])
@@ -230,10 +232,16 @@ class SimDisk:
             content = self._files.get(path)
             return content.read(0, content.size) if content is not None else None
 
-    def replace(self, path: str, data: bytes) -> None:
+    def is_private(self, path: str) -> bool:
+        """Return whether the file was written as a private one."""
+        with self.call("is_private", path):
+            return self._get(path).is_private
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Write *data* to *path*, durable at once."""
         with self.call("replace", path):
             content = _Content(len(data), is_named=True)
+            content.is_private = is_private
             content.write(0, data)
             content.sync()
             content.modified_ms = self.now_ms

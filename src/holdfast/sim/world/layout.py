@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.model.leader_planning import PlannedMove
 from holdfast.model.mapping import TopicMapping, new_logical_queue
+from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.wire.cluster import mapping
 from holdfast.wire.cluster.mapping import to_detail
 from holdfast.wire.frames.codes import RequestCode
@@ -43,7 +44,7 @@ def static_topic_commands(
         physical_queue = counts[move.target]
         counts[move.target] += 1
         changed[move.target] = changed[move.target].with_queues(
-            new_logical_queue(move.queue, move.target, physical_queue)
+            new_logical_queue(LogicalQueueId(move.queue), move.target, PhysicalQueueId(physical_queue))
         )
     return {
         broker: _command(

@@ -114,7 +114,7 @@ class Network:
     def __init__(self, world: World) -> None:
         self.conditions = NetworkConditions()
         self._world = world
-        self._chance: Random = world.chance("network")
+        self._rng: Random = world.rng("network")
         self._listeners: dict[str, SocketOwner] = {}
         self._purposes: dict[str, str] = {}
         self._sockets: dict[Socket, None] = {}
@@ -178,7 +178,7 @@ class Network:
         """End a process: its kernel closes its sockets. The bytes it sent last may be lost."""
         for socket in self._detach_sockets(owner):
             socket.is_open = False
-            if self._chance.random() < 0.5:
+            if self._rng.random() < 0.5:
                 socket.buffer.clear()
             socket.is_ending = True
             self._schedule_delivery(socket)
@@ -260,8 +260,8 @@ class Network:
             return
         if socket.buffer:
             size = len(socket.buffer)
-            if size > 1 and self._chance.random() < self.conditions.partial_read:
-                size = self._chance.randrange(1, size)
+            if size > 1 and self._rng.random() < self.conditions.partial_read:
+                size = self._rng.randrange(1, size)
             data = bytes(socket.buffer[:size])
             del socket.buffer[:size]
             peer.owner.received(peer, data)
@@ -283,7 +283,7 @@ class Network:
                     socket.buffer.clear()
                     self._reset(socket, "timed out")
 
-            self._schedule(self._chance.randrange(10_000, 60_000), give_up)
+            self._schedule(self._rng.randrange(10_000, 60_000), give_up)
 
     def _retry_stalled(self) -> None:
         stalled, self._stalled = self._stalled, {}
@@ -313,9 +313,9 @@ class Network:
 
     def _delay_ms(self) -> int:
         conditions = self.conditions
-        if conditions.spike_probability and self._chance.random() < conditions.spike_probability:
-            return self._chance.randrange(conditions.spike_ms)
-        return self._chance.randint(*conditions.delay_ms)
+        if conditions.spike_probability and self._rng.random() < conditions.spike_probability:
+            return self._rng.randrange(conditions.spike_ms)
+        return self._rng.randint(*conditions.delay_ms)
 
     def _schedule(self, delay_ms: int, action: Action) -> None:
         self._world.schedule(action, delay_ms=delay_ms)

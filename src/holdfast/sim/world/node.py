@@ -137,7 +137,7 @@ class Node:
             if self.on_ended is not None:
                 self.on_ended(self, None)
         if self.disk is not None:
-            self.disk.crash(self.environment.chance)
+            self.disk.crash(self.environment.rng)
 
     def stop(self, then: Callable[[], None]) -> None:
         """Stop the process in order, then call *then*."""

@@ -52,6 +52,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         units: The clusters, each with its own static topics, to which brokers and clients are assigned. Empty: all
             brokers form one cluster.
         switch_pause_ms: The average pause of the operator that opens units to each other and closes them.
+        auth: Whether servers have access control. Then clients log in; those that support no mappings sign requests.
     """
 
     name_servers: int = 1
@@ -80,48 +81,50 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     resets_enabled: bool = False
     units: tuple[str, ...] = ()
     switch_pause_ms: int = 6_000
+    auth: bool = False
 
 
-def draw_plan(chance: Random) -> RunPlan:
+def draw_plan(rng: Random) -> RunPlan:
     """Draw the plan of a run."""
-    faults = _draw_faults(chance)
+    faults = _draw_faults(rng)
     plan = RunPlan(
-        name_servers=chance.choice((1, 1, 2)),
-        brokers=chance.choice((1, 2, 2, 3)),
-        flush="sync" if chance.random() < 0.75 else "async",
-        queues=chance.randint(1, 4),
-        log_file_size=chance.choice((16, 32, 64, 256)) * 1024,
-        queue_file_entries=chance.choice((10, 50, 300)),
-        hot_window=chance.choice((0, 8 * 1024, 1 << 40)),
-        producers=chance.randint(1, 3),
-        concurrent_consumers=chance.randint(1, 3),
-        ordered_consumers=chance.randint(1, 3),
-        messages=chance.choice((60, 150, 300, 500)),
-        storm_ms=chance.choice((20_000, 40_000, 80_000)),
+        name_servers=rng.choice((1, 1, 2)),
+        brokers=rng.choice((1, 2, 2, 3)),
+        flush="sync" if rng.random() < 0.75 else "async",
+        queues=rng.randint(1, 4),
+        log_file_size=rng.choice((16, 32, 64, 256)) * 1024,
+        queue_file_entries=rng.choice((10, 50, 300)),
+        hot_window=rng.choice((0, 8 * 1024, 1 << 40)),
+        producers=rng.randint(1, 3),
+        concurrent_consumers=rng.randint(1, 3),
+        ordered_consumers=rng.randint(1, 3),
+        messages=rng.choice((60, 150, 300, 500)),
+        storm_ms=rng.choice((20_000, 40_000, 80_000)),
         faults=faults,
-        fault_pause_ms=chance.choice((1_500, 4_000, 8_000)),
+        fault_pause_ms=rng.choice((1_500, 4_000, 8_000)),
         message_mix=MessageMix(
-            delayed=chance.choice((0.0, 0.15)),
-            transactions=chance.choice((0.0, 0.2)),
-            failing=chance.choice((0.0, 0.1)),
-            poisoned=chance.choice((0.0, 0.02)),
-            batches=chance.choice((0.0, 0.1)),
-            size_max=chance.choice((100, 600, 2000)),
+            delayed=rng.choice((0.0, 0.15)),
+            transactions=rng.choice((0.0, 0.2)),
+            failing=rng.choice((0.0, 0.1)),
+            poisoned=rng.choice((0.0, 0.02)),
+            batches=rng.choice((0.0, 0.1)),
+            size_max=rng.choice((100, 600, 2000)),
         ),
     )
-    if chance.random() < 0.5:
-        plan = _draw_leases(_draw_static(plan, chance), chance)
-        plan = msgspec.structs.replace(plan, resets_enabled=chance.random() < 0.3)
-    return _draw_units(_draw_inner_batches(plan, chance), chance)
+    if rng.random() < 0.5:
+        plan = _draw_leases(_draw_static(plan, rng), rng)
+        plan = msgspec.structs.replace(plan, resets_enabled=rng.random() < 0.3)
+    plan = _draw_units(_draw_inner_batches(plan, rng), rng)
+    return msgspec.structs.replace(plan, auth=rng.random() < 0.2)
 
 
-def _draw_static(plan: RunPlan, chance: Random) -> RunPlan:
+def _draw_static(plan: RunPlan, rng: Random) -> RunPlan:
     """Return the plan with logical queues, and operators that move them."""
     faults = plan.faults
     if faults:
-        faults += tuple(chance.sample(MOVE_FAULTS, chance.randint(0, 3)))
-    old_producers = chance.choice((0, 0, 0, 1, plan.producers))
-    old_consumers = chance.choice((0, 0, 0, 1))
+        faults += tuple(rng.sample(MOVE_FAULTS, rng.randint(0, 3)))
+    old_producers = rng.choice((0, 0, 0, 1, plan.producers))
+    old_consumers = rng.choice((0, 0, 0, 1))
     message_mix = plan.message_mix
     if old_producers:
         # The leader of a queue stores its half messages, and only that broker can ask their sender.
@@ -132,40 +135,40 @@ def _draw_static(plan: RunPlan, chance: Random) -> RunPlan:
         plan,
         brokers=max(2, plan.brokers),
         # Async flush permits losses that would hide the losses of a move.
-        flush="sync" if chance.random() < 0.7 else plan.flush,
+        flush="sync" if rng.random() < 0.7 else plan.flush,
         faults=faults,
-        static=chance.choice(((PLAIN_TOPIC, ORDERED_TOPIC), (PLAIN_TOPIC, ORDERED_TOPIC), (ORDERED_TOPIC,))),
-        queues=chance.randint(2, 6),
-        operators=chance.choice((1, 1, 2)),
-        operator_pause_ms=chance.choice((800, 2_000, 5_000)),
+        static=rng.choice(((PLAIN_TOPIC, ORDERED_TOPIC), (PLAIN_TOPIC, ORDERED_TOPIC), (ORDERED_TOPIC,))),
+        queues=rng.randint(2, 6),
+        operators=rng.choice((1, 1, 2)),
+        operator_pause_ms=rng.choice((800, 2_000, 5_000)),
         old_producers=old_producers,
         old_consumers=old_consumers,
-        growth_enabled=chance.random() < 0.3,
+        growth_enabled=rng.random() < 0.3,
         message_mix=message_mix,
     )
 
 
-def _draw_inner_batches(plan: RunPlan, chance: Random) -> RunPlan:
+def _draw_inner_batches(plan: RunPlan, rng: Random) -> RunPlan:
     """Return the plan, in some runs with batches that are kept whole and consumers that cannot unpack them."""
-    if not plan.message_mix.batches or chance.random() < 0.6:
+    if not plan.message_mix.batches or rng.random() < 0.6:
         return plan
-    message_mix = msgspec.structs.replace(plan.message_mix, uses_inner_batches=True, batches=chance.choice((0.1, 0.4)))
-    old_consumers = plan.old_consumers if plan.static else chance.choice((0, 1))
+    message_mix = msgspec.structs.replace(plan.message_mix, uses_inner_batches=True, batches=rng.choice((0.1, 0.4)))
+    old_consumers = plan.old_consumers if plan.static else rng.choice((0, 1))
     return msgspec.structs.replace(plan, message_mix=message_mix, old_consumers=old_consumers)
 
 
-def _draw_units(plan: RunPlan, chance: Random) -> RunPlan:
+def _draw_units(plan: RunPlan, rng: Random) -> RunPlan:
     """Return the plan, in some runs with static topics split into two units: each has brokers and clients."""
-    units = chance.choice(((), ("east", "west"), (), ()))
+    units = rng.choice(((), ("east", "west"), (), ()))
     if not plan.static or not units:
         return plan
     return msgspec.structs.replace(
         plan,
         units=units,
-        switch_pause_ms=chance.choice((3_000, 6_000, 12_000)),
+        switch_pause_ms=rng.choice((3_000, 6_000, 12_000)),
         static=(PLAIN_TOPIC, ORDERED_TOPIC),
-        brokers=chance.choice((2, 3, 4)),
-        faults=plan.faults + UNIT_FAULTS[: chance.randint(0, 2)] if plan.faults else (),
+        brokers=rng.choice((2, 3, 4)),
+        faults=plan.faults + UNIT_FAULTS[: rng.randint(0, 2)] if plan.faults else (),
         producers=max(2, plan.producers),
         concurrent_consumers=max(2, plan.concurrent_consumers),
         ordered_consumers=max(2, plan.ordered_consumers),
@@ -175,18 +178,18 @@ def _draw_units(plan: RunPlan, chance: Random) -> RunPlan:
     )
 
 
-def _draw_leases(plan: RunPlan, chance: Random) -> RunPlan:
+def _draw_leases(plan: RunPlan, rng: Random) -> RunPlan:
     """Return the plan, in some runs with leases, and often with enough name servers that a majority is not all."""
-    if chance.random() < 0.7:
+    if rng.random() < 0.7:
         return plan
-    return msgspec.structs.replace(plan, leases_enabled=True, name_servers=chance.choice((1, 2, 3, 3)))
+    return msgspec.structs.replace(plan, leases_enabled=True, name_servers=rng.choice((1, 2, 3, 3)))
 
 
-def _draw_faults(chance: Random) -> tuple[str, ...]:
+def _draw_faults(rng: Random) -> tuple[str, ...]:
     """Return the kinds of faults of a run: none, those that threaten durability, or a few of any kind."""
-    draw = chance.random()
+    draw = rng.random()
     if draw < 0.1:
         return ()
     if draw < 0.4:
-        return (*DURABILITY_FAULTS, *chance.sample(FAULTS, chance.randint(0, 2)))
-    return tuple(chance.sample(FAULTS, chance.randint(1, 5)))
+        return (*DURABILITY_FAULTS, *rng.sample(FAULTS, rng.randint(0, 2)))
+    return tuple(rng.sample(FAULTS, rng.randint(1, 5)))

@@ -27,7 +27,6 @@ from holdfast.wire.frames.frame import split_frames
 
 _POISON_BYTE: Final = 0xDD
 _STOP_POLL_MS: Final = 20
-_RETRY_MS: Final = 1000
 
 
 class DiskLatency(msgspec.Struct):
@@ -47,7 +46,7 @@ class HostEnvironment(msgspec.Struct):
 
     name: str
     host: str
-    chance: Random
+    rng: Random
     disk: Disk | None = None
     disk_latency: DiskLatency = msgspec.field(default_factory=DiskLatency)
     skew_ms: int = 0
@@ -82,7 +81,6 @@ class Shell:
         self._sync_position = 0
         self._is_syncing = False
         self._active_jobs = 0
-        self._newest_writes: dict[str, effects.WriteFile] = {}
         self._effect_handlers: dict[type, Callable[[Any], None]] = {
             effects.SendBytes: self._send,
             effects.CloseChannel: self._close_channel,
@@ -166,7 +164,7 @@ class Shell:
             if self._is_alive:
                 action()
 
-        self._world.schedule(act, delay_ms=self._environment.chance.randint(*span_ms))
+        self._world.schedule(act, delay_ms=self._environment.rng.randint(*span_ms))
 
     # Socket events.
 
@@ -290,7 +288,7 @@ class Shell:
         files, self._sync_files = list(self._sync_files), {}
         position = self._sync_position
         # A disk may finish early and report late, or finish just before it reports. Simulate both.
-        is_early = self._environment.chance.random() < 0.5
+        is_early = self._environment.rng.random() < 0.5
         fault = _sync(files) if is_early else None
 
         def end() -> None:
@@ -331,20 +329,12 @@ class Shell:
     def _write_file(self, effect: effects.WriteFile) -> None:
         disk = self._environment.disk
         assert disk is not None, "a role that writes files needs a disk"
-        self._newest_writes[effect.path] = effect
-
-        def retry() -> None:
-            if self._newest_writes[effect.path] is effect:
-                self._write_file(effect)
 
         def write() -> events.Event:
             try:
-                disk.replace(effect.path, effect.data)
+                disk.replace(effect.path, effect.data, is_private=effect.is_private)
             except DiskFailed as error:
-                is_full = isinstance(error, DiskFull)
-                if is_full and effect.is_retried:
-                    self._schedule((_RETRY_MS, _RETRY_MS), retry)
-                return events.DiskFault(str(error), self.now_ms, path=effect.path, is_full=is_full)
+                return events.DiskFault(str(error), self.now_ms, path=effect.path, is_full=isinstance(error, DiskFull))
             return events.FileWritten(effect.path, self.now_ms)
 
         self._work(f"wrote {effect.path}", write)

@@ -134,16 +134,16 @@ class Workload:
     """
 
     def __init__(
-        self, chance: Random, *, producers: list[str], message_count: int, storm_ms: int, message_mix: MessageMix
+        self, rng: Random, *, producers: list[str], message_count: int, storm_ms: int, message_mix: MessageMix
     ) -> None:
         self.messages: dict[str, PlannedMessage] = {}
         self.sequences: dict[str, list[SendSequence]] = {}
-        self._chance = chance
+        self._rng = rng
         self._message_mix = message_mix
         self.uses_inner_batches = message_mix.uses_inner_batches
         share = max(2, message_count // len(producers))
         for producer in producers:
-            keys = [f"{producer}k{number}" for number in range(chance.randint(1, 3))]
+            keys = [f"{producer}k{number}" for number in range(rng.randint(1, 3))]
             keyed_count = share // 2 // len(keys)
             unkeyed_count = share - keyed_count * len(keys)
             sequences = [
@@ -152,7 +152,7 @@ class Workload:
             ]
             unkeyed = [self._draw_unkeyed(f"{producer}-{number}") for number in range(unkeyed_count)]
             sequences.append(
-                SendSequence(unkeyed, window=chance.randint(1, 8), pause_ms=storm_ms // max(1, unkeyed_count))
+                SendSequence(unkeyed, window=rng.randint(1, 8), pause_ms=storm_ms // max(1, unkeyed_count))
             )
             self.sequences[producer] = sequences
 
@@ -176,28 +176,28 @@ class Workload:
                     size=self._draw_size(),
                     key=key,
                     number=number,
-                    failures=1 if self._chance.random() < self._message_mix.failing else 0,
+                    failures=1 if self._rng.random() < self._message_mix.failing else 0,
                 )
             )
             for number in range(count)
         ]
 
     def _draw_unkeyed(self, uid: str) -> PlannedMessage:
-        chance, message_mix = self._chance, self._message_mix
+        rng, message_mix = self._rng, self._message_mix
         kind, level, is_silent = Kind.PLAIN, 0, False
-        if chance.random() < message_mix.batches:
+        if rng.random() < message_mix.batches:
             return self._draw_batch(uid)
-        draw = chance.random()
+        draw = rng.random()
         if draw < message_mix.delayed:
-            kind, level = Kind.DELAYED, chance.choice(_DELAY_LEVELS)
+            kind, level = Kind.DELAYED, rng.choice(_DELAY_LEVELS)
         elif draw < message_mix.delayed + message_mix.transactions:
-            kind = chance.choice((Kind.COMMITTED, Kind.ROLLED_BACK))
-            is_silent = chance.random() < 0.4
+            kind = rng.choice((Kind.COMMITTED, Kind.ROLLED_BACK))
+            is_silent = rng.random() < 0.4
         failures: int | None = 0
-        if chance.random() < message_mix.poisoned:
+        if rng.random() < message_mix.poisoned:
             failures = None
-        elif chance.random() < message_mix.failing:
-            failures = chance.randint(1, 2)
+        elif rng.random() < message_mix.failing:
+            failures = rng.randint(1, 2)
         return self.add(
             PlannedMessage(
                 uid=uid,
@@ -221,7 +221,7 @@ class Workload:
                     failures=self._draw_part_failures(),
                 )
             )
-            for number in range(self._chance.randint(2, 6))
+            for number in range(self._rng.randint(2, 6))
         )
         return PlannedMessage(uid=uid, topic=PLAIN_TOPIC, kind=Kind.PLAIN, size=0, parts=parts)
 
@@ -230,10 +230,10 @@ class Workload:
 
         It may fail only if batches are kept whole: it then returns as a single message.
         """
-        return int(self.uses_inner_batches and self._chance.random() < self._message_mix.failing)
+        return int(self.uses_inner_batches and self._rng.random() < self._message_mix.failing)
 
     def _draw_size(self) -> int:
         # Mostly small, sometimes larger than a page of the disk.
-        if self._chance.random() < 0.02:
-            return self._chance.randrange(4096, 9000)
-        return self._chance.randrange(20, self._message_mix.size_max)
+        if self._rng.random() < 0.02:
+            return self._rng.randrange(4096, 9000)
+        return self._rng.randrange(20, self._message_mix.size_max)

@@ -45,7 +45,7 @@ class World:
         """The time since this world began."""
         return self.now_ms - EPOCH_MS
 
-    def chance(self, name: str) -> Random:
+    def rng(self, name: str) -> Random:
         """Return a random number generator for *name*. Each has a separate sequence: other draws do not shift it."""
         return Random(f"{self.seed}/{name}")
 

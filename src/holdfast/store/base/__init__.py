@@ -3,6 +3,7 @@
 disk            The disk interface
 cold_reads      Protocol for work that reads bytes which may not be in memory
 options         The options of the log engine
+file_versions   A small file and its previous version
 config_files    JSON files in `config/`, with the previous version as `.bak`
 file_cache      LRU cache of open files
 log_file        A chain of files of one size as one address space

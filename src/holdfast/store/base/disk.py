@@ -97,8 +97,15 @@ class Disk(Syncable, Protocol):
         """Return the content of a small file, or None if it does not exist."""
         ...
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Write *data* to *path* durably and atomically: a crash leaves the old content or the new, never a mixture."""
+    def is_private(self, path: str) -> bool:
+        """Return whether only the owner of an existing file may read and write it."""
+        ...
+
+    def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
+        """Write *data* to *path* durably and atomically: a crash leaves the old content or the new, never a mixture.
+
+        Only the owner may read and write the file if *is_private*.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:

@@ -18,22 +18,21 @@ from holdfast.store.base.disk import Disk
 from holdfast.store.base.log_file import file_name, parse_names
 from holdfast.store.conversion.entry_conversion import read_message_entries, read_record_entries, require_narrow_gaps
 from holdfast.store.conversion.record_headers import RecordHeaders
-from holdfast.store.queues.batch_consume_queue import RecordIndex
-from holdfast.store.queues.consume_queue import MessageIndex
 from holdfast.store.queues.queue_files import QueueFiles
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueIndex
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, QueueIndex
 from holdfast.store.queues.queue_table import find_entry_end, find_entry_min
 from holdfast.store.recovery.conversion_plan import (
     PIECE_SIZE,
     ConversionPlan,
-    IndexKind,
+    ConvertedKind,
     IndexLayout,
     PiecePlan,
     SourceQueue,
+    kind_before,
 )
 
 
-def survey(disk: Disk, layout: IndexLayout, to: IndexKind, headers: RecordHeaders) -> list[SourceQueue]:
+def survey(disk: Disk, layout: IndexLayout, to: ConvertedKind, headers: RecordHeaders) -> list[SourceQueue]:
     """Return the queues of the index at *layout* that have entries.
 
     Raises:
@@ -45,8 +44,7 @@ def survey(disk: Disk, layout: IndexLayout, to: IndexKind, headers: RecordHeader
     for name in disk.list(layout.folder):
         if not name.endswith("/") or not name[:-1].isdecimal():
             continue
-        kind = MessageIndex if to == "batch" else RecordIndex
-        queue = kind(files, topic, int(name[:-1]))
+        queue = kind_before(to)(files, topic, int(name[:-1]))
         if _attach_files(disk, queue) and (source := _survey_queue(queue, headers)) is not None:
             found.append(source)
     return sorted(found, key=lambda queue: queue.queue_id)
@@ -97,7 +95,7 @@ def plan_pieces(
     disk: Disk,
     source: IndexLayout,
     target: IndexLayout,
-    to: IndexKind,
+    to: ConvertedKind,
     queues: list[SourceQueue],
     piece_size: int = PIECE_SIZE,
 ) -> ConversionPlan:

@@ -26,7 +26,7 @@ from holdfast.store.log.log_scanner import WalkedRecord, validate_record_at
 from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY, RECORD_ENTRY_SIZE
 from holdfast.store.queues.consume_queue import PRE_BLANK
 from holdfast.store.queues.queue_files import ENTRY_SIZE
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY
 
 TAGS_MIN = -1 << 31
 """The smallest hash of a tag. Java brokers may store an address instead, which is always smaller."""

@@ -20,25 +20,27 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import StoreError
-from holdfast.model.topic import DEAD_LETTER_PREFIX, NOT_SENDABLE_TOPICS, RETRY_PREFIX, SYSTEM_PREFIX
+from holdfast.model.topic import DEAD_LETTER_PREFIX, NOT_SENDABLE_TOPICS, QUEUE_TYPE, RETRY_PREFIX, SYSTEM_PREFIX
 from holdfast.store.base.config_files import config_path, load_config
 from holdfast.store.base.disk import Disk
+from holdfast.store.base.file_versions import versions_of
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.conversion.conversion_survey import plan_pieces, survey
 from holdfast.store.conversion.piece_conversion import PythonConverter, convert_pieces
 from holdfast.store.conversion.record_headers import RecordHeaders
 from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
-from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
+from holdfast.store.queues.index_kinds import DEFAULT_KIND, IndexKind, find_kind
 from holdfast.store.recovery.conversion_plan import (
     FOLDER,
     PIECE_SIZE,
     ConversionPlan,
     ConversionProgress,
-    IndexKind,
+    ConvertedKind,
     IndexLayout,
     PiecePlan,
+    index_kind,
+    kind_before,
     load_plan,
     load_progress,
     save_plan,
@@ -47,8 +49,6 @@ from holdfast.store.recovery.open_store import ABORT_PATH, find_queue_file_size
 from holdfast.wire.frames import java_json
 
 TOPICS = "topics.json"
-ATTRIBUTE = "queue.type"
-KINDS = {"batch": "BatchCQ", "simple": "SimpleCQ"}
 
 
 class IndexConversion:
@@ -60,7 +60,7 @@ class IndexConversion:
     """
 
     def __init__(
-        self, disk: Disk, topic: str, to: IndexKind, *, options: StoreOptions, piece_size: int = PIECE_SIZE
+        self, disk: Disk, topic: str, to: ConvertedKind, *, options: StoreOptions, piece_size: int = PIECE_SIZE
     ) -> None:
         """Survey the folder, and create the plan if there is none.
 
@@ -75,19 +75,19 @@ class IndexConversion:
         _require_clean_shutdown(disk)
         self._headers = RecordHeaders(LogFiles.load(disk, LOG_FOLDER, options.log_file_size))
         self._progress = load_progress(disk, topic) or ConversionProgress(topic=topic, to=to, state="done")
-        kind = find_kind(disk, topic)
+        kind = find_configured_kind(disk, topic)
         if self._progress.state == "switching":
             self._resume_switch(to)
         elif self._progress.state == "building" and self._progress.to == to:
             self._resume(load_plan(disk, topic))
-        if self.plan is None and kind != to:
+        if self.plan is None and kind is not index_kind(to):
             self.plan = self._make_plan(topic, to, piece_size)
         elif self.plan is None:
             disk.remove(self._folder)  # From an earlier conversion, or from one that is no longer wanted.
 
     # --- resuming an earlier run
 
-    def _resume_switch(self, to: IndexKind) -> None:
+    def _resume_switch(self, to: ConvertedKind) -> None:
         """Resume a switch; revert it if a broker that did not know of it has changed the old index."""
         progress = self._progress
         if progress.to != to:
@@ -104,7 +104,7 @@ class IndexConversion:
         if self.plan is None:
             if self._disk.list(plan.target.folder) and not self._disk.list(plan.built.folder):
                 self._disk.rename(plan.target.folder, f"{self._folder}/stale")
-            self._set_kind("simple" if to == "batch" else "batch", 0)
+            self._set_kind(kind_before(to), 0)
 
     def _resume(self, plan: ConversionPlan | None) -> None:
         if plan is not None and survey(self._disk, plan.source, plan.to, self._headers) == plan.queues:
@@ -113,10 +113,10 @@ class IndexConversion:
 
     # --- planning
 
-    def _make_plan(self, topic: str, to: IndexKind, piece_size: int) -> ConversionPlan:
+    def _make_plan(self, topic: str, to: ConvertedKind, piece_size: int) -> ConversionPlan:
         disk, options = self._disk, self._options
-        source = _find_layout("simple" if to == "batch" else "batch", topic, disk, options)
-        target = _find_layout(to, topic, disk, options)
+        source = _find_layout(kind_before(to), topic, disk, options)
+        target = _find_layout(index_kind(to), topic, disk, options)
         if disk.list(target.folder):
             raise StoreError(f"{target.folder} exists already, although topic {topic} has the other kind: move it away")
         self._sync()  # Make the clean shutdown durable: later, a broker may refuse to start, so it could not recover.
@@ -182,7 +182,7 @@ class IndexConversion:
             self._save_progress(msgspec.structs.replace(self._progress, state="switching"))
         if disk.list(plan.built.folder):
             disk.rename(plan.built.folder, plan.target.folder)
-        self._set_kind(plan.to, now_ms)
+        self._set_kind(index_kind(plan.to), now_ms)
         if disk.list(plan.source.folder):
             disk.rename(plan.source.folder, f"{self._folder}/old")
         self._save_progress(msgspec.structs.replace(self._progress, state="done"))
@@ -190,40 +190,37 @@ class IndexConversion:
 
     def _set_kind(self, kind: IndexKind, now_ms: int) -> None:
         """Set the kind of index in the topic's attributes, durably."""
-        config: Any = load_config(self._disk, TOPICS)
+        config: Any = load_config(self._disk.read_file, TOPICS)
         topic = config["topicConfigTable"][self._progress.topic]
         attributes = {**(topic.get("attributes") or {})}
-        if _kind_of(attributes) == kind:
+        if find_kind(attributes.get(QUEUE_TYPE)) is kind:
             return
-        attributes.pop(ATTRIBUTE, None)
-        topic["attributes"] = attributes if kind == "simple" else {**attributes, ATTRIBUTE: KINDS[kind]}
+        attributes.pop(QUEUE_TYPE, None)
+        topic["attributes"] = attributes if kind is DEFAULT_KIND else {**attributes, QUEUE_TYPE: kind.queue_type}
         version = config.get("dataVersion")
         if isinstance(version, dict) and now_ms:
             # Name servers compare a broker's topics again only if their version has changed.
             config["dataVersion"] = {**version, "timestamp": now_ms, "counter": int(version.get("counter", 0)) + 1}
         # Write the backup first: left unchanged, it would name the wrong kind if it were ever needed.
-        for path in (config_path(TOPICS) + ".bak", config_path(TOPICS)):
+        for path in reversed(versions_of(config_path(TOPICS))):
             self._disk.replace(path, java_json.encode(config))
 
 
-def find_kind(disk: Disk, topic: str) -> IndexKind:
+def find_configured_kind(disk: Disk, topic: str) -> IndexKind:
     """Return the kind of index that the configuration of *topic* names.
 
     Raises:
         StoreError: there is no such topic, or it is one whose index is never converted.
     """
-    config = load_config(disk, TOPICS)
+    config = load_config(disk.read_file, TOPICS)
     table = config.get("topicConfigTable") if isinstance(config, dict) else None
     found = table.get(topic) if isinstance(table, dict) else None
     if not isinstance(found, dict):
         raise StoreError(f"config/{TOPICS} of this folder has no topic {topic}")
     if topic in NOT_SENDABLE_TOPICS or topic.startswith((SYSTEM_PREFIX, RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         raise StoreError(f"topic {topic} is the broker's own: its index by message is never converted")
-    return _kind_of(found.get("attributes"))
-
-
-def _kind_of(attributes: Any) -> IndexKind:
-    return "batch" if isinstance(attributes, dict) and attributes.get(ATTRIBUTE) == KINDS["batch"] else "simple"
+    attributes = found.get("attributes")
+    return find_kind(attributes.get(QUEUE_TYPE)) if isinstance(attributes, dict) else DEFAULT_KIND
 
 
 def _require_clean_shutdown(disk: Disk) -> None:
@@ -238,10 +235,7 @@ def _require_clean_shutdown(disk: Disk) -> None:
 
 
 def _find_layout(kind: IndexKind, topic: str, disk: Disk, options: StoreOptions) -> IndexLayout:
-    parent, size = (
-        (BATCH_FOLDER, options.batch_file_size) if kind == "batch" else (QUEUE_FOLDER, options.queue_file_size)
-    )
-    return IndexLayout.of(kind, topic, find_queue_file_size(disk, parent) or size)
+    return IndexLayout.of(kind, topic, find_queue_file_size(disk, kind) or kind.choose_file_size(options))
 
 
 def _remove_leftovers(disk: Disk, plan: ConversionPlan) -> None:

@@ -20,9 +20,8 @@ from holdfast.store.base.disk import File, Piece
 from holdfast.store.base.index_fields import INNER_BITS, NOT_QUEUED, inner_count, with_inner_base
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
-from holdfast.store.queues.batch_consume_queue import NOT_COMPACTED, RECORD_ENTRY
 from holdfast.store.queues.consume_queue import HOST_V6_EXTRA
-from holdfast.store.queues.queue_log import ENTRY, QueueIndex
+from holdfast.store.queues.queue_index import ENTRY, QueueIndex
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX
 from holdfast.wire.records.record import (
     BLANK,
@@ -44,7 +43,6 @@ RecordDraft = tuple[QueueIndex, Piece, bytes, int, int, int, bytes, int, int, in
 """The arguments of `stage`, without the store time. A plain tuple, because there is one for every message."""
 
 _pack_entry = ENTRY.pack
-_pack_unit = RECORD_ENTRY.pack
 _NOT_PLAIN = NOT_QUEUED | INNER_BATCH
 _NO_HOST_BITS = ~(BORN_HOST_V6 | STORE_HOST_V6)
 _SMALL_SIZES = tuple(size.to_bytes(2, "big") for size in range(1024))
@@ -145,10 +143,10 @@ class CommitLog:
                 offset = queue.next_offset
                 queue.next_offset = offset + count
                 queues.append(queue)
-                if queue.is_batched:
-                    entries.append(_pack_unit(position, size, tags_code, store_ms, offset, count, NOT_COMPACTED, 0))
-                else:
+                if queue.has_plain_entries:
                     entries.append(_pack_entry(position, size, tags_code))
+                else:
+                    entries.append(queue.pack_entry(position, size, tags_code, store_ms, offset, count))
             else:
                 offset = 0
             pieces += (
@@ -170,14 +168,14 @@ class CommitLog:
     def _inspect(self, queue: QueueIndex, properties: bytes, sys_flag: int) -> tuple[bytes, int]:
         """Return the properties of a record that is not plain, and the number of its messages in its queue.
 
-        The number is 0 if the record gets no offset, and the stated count for a batch in a queue indexed by record.
+        The number is 0 if the record gets no offset, and the stated count for a batch in a queue that accepts batches.
 
         Raises:
             RecordRefused: it states a count that no index can hold. Nothing of this record was staged.
         """
         if sys_flag & NOT_QUEUED:
             return properties, 0
-        if not queue.is_batched:
+        if not queue.accepts_batches:
             return properties, 1
         count = inner_count(sys_flag, properties)
         if sys_flag & INNER_BITS == INNER_BITS:

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable
 
-from holdfast.store.base.cold_reads import FileRange
+from holdfast.model.topic import BATCH_QUEUE
+from holdfast.store.base.cold_reads import FileRange, Steps
 from holdfast.store.base.log_file import file_name
-from holdfast.store.queues.consume_queue import FLUSH_SIZE
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, EntryRange, QueueIndex
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, ENTRY, FLUSH_SIZE, Entry, EntryRange, QueueIndex
 
 FOLDER = "batchconsumequeue"
 RECORD_ENTRY = struct.Struct(">qiqqqhii")
@@ -37,13 +38,10 @@ _BLOCK = 64
 """Entries that a search reads at once, and the largest distance of marks among hot entries."""
 
 RecordEntry = tuple[int, int, int, int, int, int, int, int]
-EntrySearch = Generator[tuple[int, int], bytes | bytearray, int]
-"""Requests (number, count) of entries; returns the number of the first entry that is not before the target."""
+ReadEntries = Callable[[int, int], Awaitable[bytes | bytearray]]
+"""Returns (number, count) entries."""
 
-
-def pack_record_entry(position: int, size: int, tags_code: int, store_ms: int, first: int, count: int) -> bytes:
-    """Return the encoded entry of one record."""
-    return RECORD_ENTRY.pack(position, size, tags_code, store_ms, first, count, NOT_COMPACTED, 0)
+_pack = RECORD_ENTRY.pack
 
 
 class RecordIndex(QueueIndex):
@@ -54,15 +52,37 @@ class RecordIndex(QueueIndex):
 
     __slots__ = ("_entry_end", "_entry_min", "_mark_numbers", "_mark_offsets", "hot_number")
 
+    queue_type = BATCH_QUEUE
+    kind_folder = FOLDER
+    entry_size = RECORD_ENTRY_SIZE
+    entry_fields = (
+        *(("position", ">i8"), ("size", ">i4"), ("tags", ">i8"), ("store_ms", ">i8"), ("first", ">i8")),
+        *(("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")),
+    )
+    bounds_key = "batchQueues"
+    bounds_type = dict[str, dict[int, tuple[int, int, int, int]]]
+    has_gaps = True
+
     def __init__(self, files: QueueFiles, topic: str, queue_id: int) -> None:
-        super().__init__(files, topic, queue_id, is_batched=True)
+        super().__init__(files, topic, queue_id)
+        self.accepts_batches = True
         self.hot_number = 0  # As `hot_offset`, but an entry number.
         self._entry_min = 0
         self._entry_end = 0
         self._mark_numbers: list[int] = []
         self._mark_offsets: list[int] = []
 
+    @staticmethod
+    def choose_file_size(options: StoreOptions) -> int:
+        """Return the size of this kind's files in a folder that has none yet."""
+        return options.batch_file_size
+
     # --- adding entries
+
+    @staticmethod
+    def pack_entry(position: int, size: int, tags_code: int, store_ms: int, first: int, count: int) -> bytes:
+        """Return the entry of one record."""
+        return _pack(position, size, tags_code, store_ms, first, count, NOT_COMPACTED, 0)
 
     def begin_at(self, offset: int) -> None:
         """Start an empty queue at *offset*: earlier messages are gone from the log."""
@@ -89,16 +109,10 @@ class RecordIndex(QueueIndex):
         if size >= FLUSH_SIZE:
             self.flush()
 
-    def append(self, entry: bytes) -> None:
-        """Append an entry that was found in the log: it is readable at once, and the next offset follows it."""
-        self.tail += entry
-        self.publish_tail()
-        self.next_offset = self.offset_max
-
     def shorten_last(self, end: int) -> None:
         """Shorten the last entry to end at *end*: its record states too many messages and hides later ones."""
         number = self._entry_end - 1
-        entry = shortened(bytes(self._read(number, 1)), end)
+        entry = self.shortened(bytes(self._read(number, 1)), end)
         if number >= self.tail_number:
             at = (number - self.tail_number) * RECORD_ENTRY_SIZE
             self.tail[at : at + RECORD_ENTRY_SIZE] = entry
@@ -110,6 +124,17 @@ class RecordIndex(QueueIndex):
     def last_entry(self) -> bytes:
         """Return the last entry; empty if there is none."""
         return bytes(self._read(self._entry_end - 1, 1)) if self._entry_min < self._entry_end else b""
+
+    @staticmethod
+    def parse_span(entry: bytes | bytearray) -> tuple[int, int]:
+        """Return the offsets [first, end) that an entry states."""
+        return span_of(entry)
+
+    @staticmethod
+    def shortened(entry: bytes, end: int) -> bytes:
+        """Return *entry* with only its messages before the offset *end*."""
+        first, _ = span_of(entry)
+        return entry[:_SPAN_AT] + _SPAN.pack(first, end - first) + entry[_SPAN_AT + _SPAN.size :]
 
     def release_offsets(self, entry: bytes) -> None:
         """Release the offsets of *entry*, the last one created, so that the next message gets them."""
@@ -147,7 +172,7 @@ class RecordIndex(QueueIndex):
             return builder.raw, builder.spans
         if not self.is_cold(start, count):
             return self.read_range(start, count)
-        number = await self._run_search(self._search_offset(start))
+        number = await self._find_number(start, self._fetch)
         while number < self._entry_end and not builder.is_full:
             read_count = min(count + ahead, self._entry_end - number)
             if number < self.hot_number:
@@ -196,8 +221,8 @@ class RecordIndex(QueueIndex):
         position, size, tags_code, _, first, _, _, _ = RECORD_ENTRY.unpack(self._read(self._locate(offset), 1))
         return (position, size, tags_code) if first <= offset else (position, BLANK_ENTRY_SIZE, 0)
 
-    def raw_record_entry(self, offset: int) -> bytes:
-        """Return the raw entry that holds *offset*, or the next one if none does."""
+    def raw_entry(self, offset: int) -> bytes:
+        """Return the bytes of the entry that holds *offset*, or of the next one if none does."""
         return bytes(self._read(self._locate(offset), 1)) if self.offset_min <= offset < self.offset_max else b""
 
     # --- searching
@@ -206,7 +231,7 @@ class RecordIndex(QueueIndex):
         """Return the store time of the message at *offset*; None if it is gone, or there is none."""
         if not self.offset_min <= offset < self.offset_max:
             return None
-        unit = await self._fetch_entry(await self._run_search(self._search_offset(offset)))
+        unit = await self._fetch_entry(await self._find_number(offset, self._fetch))
         return unit[3] if unit is not None and unit[4] <= offset else None
 
     async def find_at_time(self, time_ms: int, *, upper: bool) -> int:
@@ -219,42 +244,29 @@ class RecordIndex(QueueIndex):
         def is_before(entry: RecordEntry) -> bool:
             return entry[3] <= time_ms if upper else entry[3] < time_ms
 
-        number = await self._run_search(_search(self._entry_min, self._entry_end, is_before))
+        number = await _search(self._entry_min, self._entry_end, is_before, self._fetch)
         if upper:
             entry = await self._fetch_entry(number - 1)
             return self.offset_min if entry is None else max(self.offset_min, entry[4] + entry[5] - 1)
         entry = await self._fetch_entry(number)
         return self.offset_max if entry is None else max(self.offset_min, entry[4])
 
-    def _search_offset(self, offset: int) -> EntrySearch:
-        """Find the first entry that ends after *offset*: the message's entry, or the next one if there is none."""
+    def _locate(self, offset: int) -> int:
+        """Return the number of the entry of *offset*. Blocks on the disk if the entries are not in memory."""
+        return _complete(self._find_number(offset, self._read_now))
+
+    def _find_number(self, offset: int, read: ReadEntries) -> Steps[int]:
+        """Return the number of the message's entry, the first that ends after *offset*; or of the next one."""
         at = bisect_right(self._mark_offsets, offset)
         low = self._mark_numbers[at - 1] if at else 0
         high = self._mark_numbers[at] if at < len(self._mark_numbers) else self._entry_end
         # A corrupt entry that can hold no message never counts as before: only a reader at that entry skips it.
         return _search(
-            max(low, self._entry_min), high, lambda entry: entry[4] >= 0 < entry[5] and entry[4] + entry[5] <= offset
+            max(low, self._entry_min),
+            high,
+            lambda entry: entry[4] >= 0 < entry[5] and entry[4] + entry[5] <= offset,
+            read,
         )
-
-    def _locate(self, offset: int) -> int:
-        search = self._search_offset(offset)
-        try:
-            request = next(search)
-            while True:
-                request = search.send(self._read(*request))
-        except StopIteration as stop:
-            number: int = stop.value
-            return number
-
-    async def _run_search(self, search: EntrySearch) -> int:
-        """Run a search, with steps that request the entries which may not be in memory."""
-        try:
-            request = next(search)
-            while True:
-                request = search.send(await self._fetch(*request))
-        except StopIteration as stop:
-            number: int = stop.value
-            return number
 
     async def _fetch_entry(self, number: int) -> RecordEntry | None:
         if not self._entry_min <= number < self._entry_end:
@@ -273,6 +285,10 @@ class RecordIndex(QueueIndex):
         written = min(count, tail_number - number)
         data = self.files.read(self.folder, number * RECORD_ENTRY_SIZE, written * RECORD_ENTRY_SIZE)
         return data if written == count else data + self.tail[: (count - written) * RECORD_ENTRY_SIZE]
+
+    async def _read_now(self, number: int, count: int) -> bytes | bytearray:
+        """Return *count* entries without a step."""
+        return self._read(number, count)
 
     async def _fetch(self, number: int, count: int) -> bytes | bytearray:
         """Return *count* entries, cold ones by steps; empty if they have been removed meanwhile."""
@@ -337,8 +353,18 @@ class RecordIndex(QueueIndex):
         self.file_end = file_end
         self._set_entries(first_file // RECORD_ENTRY_SIZE, file_end // RECORD_ENTRY_SIZE)
 
-    def restore(self, entry_min: int, entry_end: int, offset_min: int, offset_max: int) -> bool:
-        """Set the bounds noted at the last clean shutdown; return False if the files do not match."""
+    def bounds(self) -> tuple[int, ...]:
+        """Return the bounds to note at a clean shutdown: in offsets, and in entry numbers."""
+        return self.offset_min, self.offset_max, self._entry_min, self._entry_end
+
+    @staticmethod
+    def entry_bounds(bounds: tuple[int, ...]) -> tuple[int, int]:
+        """Return the numbers [first, end) of the entries of a queue with these *bounds*."""
+        return bounds[2], bounds[3]
+
+    def restore(self, bounds: tuple[int, ...]) -> bool:
+        """Set the noted *bounds*; return False if the last entry does not end the queue there."""
+        offset_min, offset_max, entry_min, entry_end = bounds
         self._set_entries(entry_min, entry_end)
         if span_of(self._read(entry_end - 1, 1))[1] != offset_max:
             return False
@@ -396,19 +422,23 @@ def span_of(data: bytes | bytearray, at: int = 0) -> tuple[int, int]:
     return first, first + count
 
 
-def shortened(entry: bytes, end: int) -> bytes:
-    """Return *entry* with only its messages before the offset *end*."""
-    first, _ = span_of(entry)
-    return entry[:_SPAN_AT] + _SPAN.pack(first, end - first) + entry[_SPAN_AT + _SPAN.size :]
+def _complete(steps: Steps[int]) -> int:
+    """Return the result of *steps* that request nothing."""
+    try:
+        next(steps.__await__())
+    except StopIteration as stop:
+        number: int = stop.value
+        return number
+    raise AssertionError("these steps read from memory")
 
 
-def _search(low: int, high: int, is_before: Callable[[RecordEntry], bool]) -> EntrySearch:
+async def _search(low: int, high: int, is_before: Callable[[RecordEntry], bool], read: ReadEntries) -> int:
     """Return the first number of [low, high) whose entry is not before the target; *high* if all are."""
     is_near = True  # A sequential reader searches for an entry right after a mark.
     while low < high:
         if is_near or high - low <= _BLOCK:
             count = min(_BLOCK, high - low)
-            data = yield low, count
+            data = await read(low, count)
             if len(data) < count * RECORD_ENTRY_SIZE:
                 return high
             if is_before(RECORD_ENTRY.unpack_from(data, (count - 1) * RECORD_ENTRY_SIZE)):
@@ -418,7 +448,7 @@ def _search(low: int, high: int, is_before: Callable[[RecordEntry], bool]) -> En
             is_near = False
         else:
             middle = (low + high) // 2
-            data = yield middle, 1
+            data = await read(middle, 1)
             if len(data) < RECORD_ENTRY_SIZE:
                 return high
             if is_before(RECORD_ENTRY.unpack(data)):

@@ -14,13 +14,15 @@ positions, but not the records.
 
 from __future__ import annotations
 
-from holdfast.store.base.cold_reads import FileRange
+from holdfast.model.topic import SIMPLE_QUEUE
+from holdfast.store.base.cold_reads import FileRange, Steps
 from holdfast.store.base.log_file import file_name
-from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, EntryRange, QueueIndex
+from holdfast.store.base.options import StoreOptions
+from holdfast.store.queues.queue_files import ENTRY_SIZE, FOLDER, QueueFiles
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, ENTRY, FLUSH_SIZE, Entry, EntryRange, QueueIndex
+from holdfast.store.queues.time_search import TimeReader, find_by_records
 
 PRE_BLANK = ENTRY.pack(0, BLANK_ENTRY_SIZE, 0)
-FLUSH_SIZE = 4096
 HOST_V6_EXTRA = 12
 
 
@@ -32,8 +34,22 @@ class MessageIndex(QueueIndex):
 
     __slots__ = ()
 
+    queue_type = SIMPLE_QUEUE
+    kind_folder = FOLDER
+    entry_size = ENTRY_SIZE
+    entry_fields = (("position", ">i8"), ("size", ">i4"), ("tags", ">i8"))
+    bounds_key = "queues"
+    bounds_type = dict[str, dict[int, tuple[int, int]]]
+    has_gaps = False
+
     def __init__(self, files: QueueFiles, topic: str, queue_id: int) -> None:
-        super().__init__(files, topic, queue_id, is_batched=False)
+        super().__init__(files, topic, queue_id)
+        self.has_plain_entries = True
+
+    @staticmethod
+    def choose_file_size(options: StoreOptions) -> int:
+        """Return the size of this kind's files in a folder that has none yet."""
+        return options.queue_file_size
 
     def begin_at(self, offset: int) -> None:
         """Start an empty queue at *offset*: earlier messages are gone from the log."""
@@ -55,6 +71,26 @@ class MessageIndex(QueueIndex):
         size = len(self.tail)
         self.offset_max = self.tail_number + size // ENTRY_SIZE
         if size >= FLUSH_SIZE:
+            self.flush()
+
+    @staticmethod
+    def pack_entry(
+        position: int,
+        size: int,
+        tags_code: int,
+        store_ms: int,  # noqa: ARG004 - read from the record
+        first: int,  # noqa: ARG004 - the number of the entry
+        count: int,  # noqa: ARG004 - always 1
+    ) -> bytes:
+        """Return the entry of one message."""
+        return ENTRY.pack(position, size, tags_code)
+
+    def append(self, entry: bytes) -> None:
+        """Append an entry that was found in the log. Specialized, because recovery appends millions of them."""
+        self.tail += entry
+        self.next_offset += 1
+        self.offset_max += 1
+        if len(self.tail) >= FLUSH_SIZE:
             self.flush()
 
     def release_offsets(self, entry: bytes) -> None:  # noqa: ARG002 - every entry is one message
@@ -89,6 +125,21 @@ class MessageIndex(QueueIndex):
         """Return one entry of [offset_min, offset_max)."""
         position, size, tags_code = ENTRY.unpack(self.raw_entries(offset, 1))
         return position, size, tags_code
+
+    def raw_entry(self, offset: int) -> bytes | bytearray:
+        """Return the bytes of the entry of *offset*; empty outside [min, max)."""
+        return self.raw_entries(offset, 1)
+
+    def find_time(self, offset: int) -> Steps[int | None]:
+        """Return the store time of the message at *offset*, read from its record; None if it has none."""
+        return TimeReader(self).read(offset)
+
+    def find_at_time(self, time_ms: int, *, upper: bool) -> Steps[int]:
+        """Return the first offset stored at or after *time_ms*, or with *upper* the last one at or before it.
+
+        If there is none, return the end of the queue, or with *upper* its beginning. The times are in the records.
+        """
+        return find_by_records(self, time_ms, upper=upper)
 
     def is_cold(self, start: int, count: int) -> bool:
         """Return whether some of these entries may not be in memory."""
@@ -172,3 +223,15 @@ class MessageIndex(QueueIndex):
         self.file_end = file_end
         self.offset_min = first_file // ENTRY_SIZE
         self.set_end(file_end // ENTRY_SIZE)
+
+    @staticmethod
+    def entry_bounds(bounds: tuple[int, ...]) -> tuple[int, int]:
+        """Return the numbers [first, end) of the entries of a queue with these *bounds*."""
+        return bounds[0], bounds[1]
+
+    def restore(self, bounds: tuple[int, ...]) -> bool:
+        """Set the noted *bounds*. Files that reach so far match."""
+        offset_min, offset_max = bounds
+        self.set_end(offset_max)
+        self.set_min(offset_min)
+        return True

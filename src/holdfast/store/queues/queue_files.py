@@ -17,7 +17,7 @@ from holdfast.store.base.log_file import file_name
 from holdfast.wire.records.record import topic_part
 
 if TYPE_CHECKING:
-    from holdfast.store.queues.queue_log import QueueIndex
+    from holdfast.store.queues.queue_index import QueueIndex
 
 FOLDER = "consumequeue"
 ENTRY_SIZE = 20
@@ -28,7 +28,7 @@ class QueueFiles:
     """Reads and writes bytes of queues, across file boundaries.
 
     Attributes:
-        unsynced: Paths of files of every kind that were written since the last checkpoint.
+        unsynced: Paths of files that were written since the last checkpoint. All kinds of a store share it.
         warm: Old entries that were just read: [start, end) of their offsets.
     """
 
@@ -40,6 +40,7 @@ class QueueFiles:
         *,
         folder: str = FOLDER,
         entry_size: int = ENTRY_SIZE,
+        unsynced: dict[str, None] | None = None,
     ) -> None:
         if file_size <= 0 or file_size % entry_size:
             raise StoreError(f"queue files of {file_size} bytes cannot hold entries of {entry_size}")
@@ -48,15 +49,9 @@ class QueueFiles:
         self.folder = folder
         self.entry_size = entry_size
         self.host_extra = host_size - 8
-        self.unsynced: dict[str, None] = {}
+        self.unsynced: dict[str, None] = {} if unsynced is None else unsynced
         self.warm: OrderedDict[QueueIndex, tuple[int, int]] = OrderedDict()
         self._topic_parts: dict[str, tuple[int, bytes]] = {}
-
-    def other_kind(self, folder: str, entry_size: int, file_size: int) -> QueueFiles:
-        """Return the files of another kind of index in the same store. Both share the list of unsynced files."""
-        files = QueueFiles(self.cache, file_size, self.host_extra + 8, folder=folder, entry_size=entry_size)
-        files.unsynced = self.unsynced
-        return files
 
     def topic_part(self, topic: str) -> tuple[int, bytes]:
         """Return the magic number and the topic field of the topic's records, shared by all its queues."""

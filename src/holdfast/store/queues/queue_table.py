@@ -1,23 +1,21 @@
 """All queues of a store: found on disk, created on demand, removed with their topic.
 
-    consumequeue/<topic>/<queue id>/00000000000000000000        an index by message
-    batchconsumequeue/<topic>/<queue id>/000...                 an index by record, for topics configured to have one
+    <folder of the kind>/<topic>/<queue id>/00000000000000000000
 
 This module finds the end of a queue in its files. Recovery decides which entries a queue should have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.model.numbers import parse_count
-from holdfast.store.base.disk import Disk
+from holdfast.store.base.disk import Disk, File
 from holdfast.store.base.log_file import file_name, parse_names
-from holdfast.store.queues.batch_consume_queue import RecordIndex
-from holdfast.store.queues.consume_queue import MessageIndex
+from holdfast.store.queues.index_kinds import DEFAULT_KIND, KINDS, IndexKind
 from holdfast.store.queues.queue_files import QueueFiles
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueIndex
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, QueueIndex
 
 EntryTest = Callable[[int, int], bool]
 """Returns whether an entry (position, record size) matches."""
@@ -27,19 +25,26 @@ class QueueTable:
     """The queues of a store, by topic and number.
 
     Attributes:
-        files: Files of the indexes by message.
-        batch_files: Files of the indexes by record.
-        batch_topics: Topics whose queues are indexed by record.
+        files: The files of each kind of index.
+        kinds: The kind of each topic that does not have the default one.
         newest_position: Position of the newest record that a restored queue indexes.
     """
 
-    def __init__(self, disk: Disk, files: QueueFiles, batch_files: QueueFiles, batch_topics: Iterable[str]) -> None:
+    def __init__(self, disk: Disk, files: Mapping[IndexKind, QueueFiles], kinds: Mapping[str, IndexKind]) -> None:
         self.disk = disk
         self.files = files
-        self.batch_files = batch_files
-        self.batch_topics = set(batch_topics)
+        self.kinds = dict(kinds)
         self.queues: dict[tuple[str, int], QueueIndex] = {}
         self.newest_position = 0
+
+    @property
+    def unsynced(self) -> dict[str, None]:
+        """Paths of files of every kind that were written since the last checkpoint."""
+        return self.files[DEFAULT_KIND].unsynced
+
+    def open_file(self, path: str) -> File:
+        """Return the open file of an index."""
+        return self.files[DEFAULT_KIND].cache.open(path)
 
     def __iter__(self) -> Iterator[QueueIndex]:
         return iter(self.queues.values())
@@ -57,30 +62,31 @@ class QueueTable:
 
     def make(self, topic: str, queue_id: int) -> QueueIndex:
         """Return a new, empty queue of its topic's kind without adding it to the table."""
-        if topic in self.batch_topics:
-            return RecordIndex(self.batch_files, topic, queue_id)
-        return MessageIndex(self.files, topic, queue_id)
+        return self._make(self.kinds.get(topic, DEFAULT_KIND), topic, queue_id)
 
-    def is_batched(self, topic: str) -> bool | None:
-        """Return whether the queues of *topic* are indexed by record; None if it has no queues."""
-        return next((queue.is_batched for queue in self if queue.topic == topic), None)
+    def _make(self, kind: IndexKind, topic: str, queue_id: int) -> QueueIndex:
+        return kind(self.files[kind], topic, queue_id)
 
-    def set_batched(self, topic: str) -> None:
-        """Index the queues of *topic* by record from now on.
+    def find_queue_type(self, topic: str) -> str | None:
+        """Return the `queue.type` of the queues of *topic*; None if it has no queues."""
+        return next((queue.queue_type for queue in self if queue.topic == topic), None)
+
+    def set_kind(self, topic: str, kind: IndexKind) -> None:
+        """Give the queues of *topic* this kind of index from now on.
 
         Raises:
-            StoreError: the topic has queues of the other kind.
+            StoreError: the topic has queues of another kind.
         """
-        if any(queue.topic == topic and not queue.is_batched for queue in self):
-            raise StoreError(f"topic {topic} has an index by message already, so it cannot have one by record")
-        self.batch_topics.add(topic)
+        found = self.find_queue_type(topic)
+        if found is not None and found != kind.queue_type:
+            raise StoreError(f"topic {topic} has queues of the type {found}, so it cannot have {kind.queue_type}")
+        self.kinds[topic] = kind
 
     def remove_topic(self, topic: str) -> None:
         """Forget the queues of *topic* and its kind of index, and remove their files."""
         for key in [key for key in self.queues if key[0] == topic]:
             del self.queues[key]
-        files = self.batch_files if topic in self.batch_topics else self.files
-        self.batch_topics.discard(topic)
+        files = self.files[self.kinds.pop(topic, DEFAULT_KIND)]
         folder = f"{files.folder}/{topic}"
         files.forget_unsynced(folder)
         files.cache.remove(folder)
@@ -95,34 +101,36 @@ class QueueTable:
         """Load every queue from its folder, up to its last entry.
 
         Raises:
-            StoreError: some files cannot be an index, or a topic has indexes of both kinds.
+            StoreError: some files cannot be an index, or a topic has indexes of two kinds.
         """
-        for files in (self.files, self.batch_files):
-            for topic, queue_id in find_queues(self.disk, files.folder):
-                self._load_queue(files, topic, queue_id)
+        for kind in KINDS:
+            for topic, queue_id in find_queues(self.disk, kind.kind_folder):
+                self._load_queue(kind, topic, queue_id)
 
-    def refuse_both_kinds(self) -> None:
-        """Check that no topic has indexes of both kinds. For a start that does not list the queues on disk.
+    def refuse_two_kinds(self) -> None:
+        """Check that no topic has indexes of two kinds. For a start that does not list the queues on disk.
 
         Raises:
-            StoreError: a topic has both.
+            StoreError: a topic has two.
         """
-        for topic in sorted(self.batch_topics):
-            for name in self.disk.list(f"{self.files.folder}/{topic}"):
-                number = parse_count(name[:-1], -1)
-                if name.endswith("/") and number >= 0:
-                    self._load_queue(self.files, topic, number)
+        for topic, own in sorted(self.kinds.items(), key=lambda item: item[0]):
+            for kind in KINDS:
+                for name in self.disk.list(f"{kind.kind_folder}/{topic}") if kind is not own else ():
+                    number = parse_count(name[:-1])
+                    if name.endswith("/") and number is not None:
+                        self._load_queue(kind, topic, number)
 
-    def load_batched(self) -> list[QueueIndex]:
-        """Load the queues by record that are not in the table. Return those that are not empty."""
+    def load_unnoted(self) -> list[QueueIndex]:
+        """Load the queues not of the default kind that are not in the table. Return those that are not empty."""
         known = set(self.queues)
-        for topic, queue_id in find_queues(self.disk, self.batch_files.folder):
-            if (topic, queue_id) not in known:
-                self._load_queue(self.batch_files, topic, queue_id)
+        for kind in KINDS:
+            for topic, queue_id in find_queues(self.disk, kind.kind_folder) if kind is not DEFAULT_KIND else ():
+                if (topic, queue_id) not in known:
+                    self._load_queue(kind, topic, queue_id)
         return [queue for key, queue in self.queues.items() if key not in known and queue.offset_max]
 
-    def _load_queue(self, files: QueueFiles, topic: str, queue_id: int) -> None:
-        queue = self.make(topic, queue_id)
+    def _load_queue(self, kind: IndexKind, topic: str, queue_id: int) -> None:
+        files, queue = self.files[kind], self.make(topic, queue_id)
         folder = f"{files.folder}/{topic}/{queue_id}"
         starts = parse_names(self.disk.list(folder))
         while starts and not self.disk.find_size(f"{folder}/{file_name(starts[-1])}"):
@@ -156,19 +164,10 @@ class QueueTable:
                     f"expected: remove the folder {files.folder}, it is rebuilt from the log"
                 )
 
-    def restore(self, topic: str, queue_id: int, offset_min: int, offset_max: int) -> bool:
-        """Add a queue by message as noted at the last clean shutdown; return False if its files do not match."""
-        queue = MessageIndex(self.files, topic, queue_id)
-        if self._open_last(queue, offset_min, offset_max) <= 0:
-            return False
-        queue.set_end(offset_max)
-        queue.set_min(offset_min)
-        return True
-
-    def restore_batched(self, topic: str, queue_id: int, offsets: tuple[int, int], numbers: tuple[int, int]) -> bool:
-        """Add a queue by record as noted at the last clean shutdown: *offsets* and *numbers* are its bounds."""
-        queue = RecordIndex(self.batch_files, topic, queue_id)
-        return self._open_last(queue, *numbers) > 0 and queue.restore(*numbers, *offsets)
+    def restore(self, kind: IndexKind, topic: str, queue_id: int, bounds: tuple[int, ...]) -> bool:
+        """Add a queue with the *bounds* noted at the last clean shutdown; return False if its files do not match."""
+        queue = self._make(kind, topic, queue_id)
+        return self._open_last(queue, *queue.entry_bounds(bounds)) > 0 and queue.restore(bounds)
 
     def _open_last(self, queue: QueueIndex, entry_min: int, entry_end: int) -> int:
         """Add *queue* with the files it should have to the table. Return the record size in its last entry."""
@@ -235,8 +234,8 @@ def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
     """Yield topic and number of every queue that has files below *folder*."""
     for topic in disk.list(folder):
         for queue_id in disk.list(f"{folder}/{topic.rstrip('/')}"):
-            number = parse_count(queue_id[:-1], -1)
-            if topic.endswith("/") and queue_id.endswith("/") and number >= 0:
+            number = parse_count(queue_id[:-1])
+            if topic.endswith("/") and queue_id.endswith("/") and number is not None:
                 yield topic[:-1], number
 
 

@@ -2,20 +2,22 @@
 
 Store times never decrease along the log, so they never decrease along a queue. A record that is gone counts as older
 than any time. Entries and records that are not in memory are requested in steps. This module knows neither files nor
-clocks. An index by record has the times in its entries, and does not need this search.
+clocks. An index with the times in its entries does not need this search.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from holdfast.model.errors import CorruptRecord
-from holdfast.store.base.cold_reads import LogRange, Steps
-from holdfast.store.queues.batch_consume_queue import RecordIndex
-from holdfast.store.queues.consume_queue import MessageIndex
+from holdfast.store.base.cold_reads import LogRange
 from holdfast.store.queues.queue_files import ENTRY_SIZE
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueIndex
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, ENTRY, Entry
 from holdfast.wire.records.record import BORN_HOST_V6, RECORD_SIZE_MIN
+
+if TYPE_CHECKING:
+    from holdfast.store.queues.consume_queue import MessageIndex
 
 WHOLE_SIZE_MAX = 64 * 1024
 """Records up to this size are read whole, so that they can be verified and need no second read from the disk."""
@@ -69,26 +71,11 @@ class TimeReader:
         return position, size, tags_code
 
 
-def find_time(queue: QueueIndex, offset: int) -> Steps[int | None]:
-    """Return the store time of the message at *offset*; None if it is gone, blank or corrupt."""
-    if isinstance(queue, RecordIndex):
-        return queue.find_time(offset)
-    assert isinstance(queue, MessageIndex)
-    return TimeReader(queue).read(offset)
-
-
-def find_offset_at(queue: QueueIndex, time_ms: int, *, upper: bool) -> Steps[int]:
-    """Return the first offset at or after *time_ms*, or with *upper* the last one at or before it.
+async def find_by_records(queue: MessageIndex, time_ms: int, *, upper: bool) -> int:
+    """Return the first offset stored at or after *time_ms*, or with *upper* the last one at or before it.
 
     If there is none, return the end of the queue, or with *upper* its beginning.
     """
-    if isinstance(queue, RecordIndex):
-        return queue.find_at_time(time_ms, upper=upper)
-    assert isinstance(queue, MessageIndex)
-    return _find_by_records(queue, time_ms, upper=upper)
-
-
-async def _find_by_records(queue: MessageIndex, time_ms: int, *, upper: bool) -> int:
     times = TimeReader(queue)
     low, high = queue.offset_min, queue.offset_max
     while low < high:

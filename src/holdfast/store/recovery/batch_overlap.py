@@ -15,23 +15,25 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.index_fields import INNER_BITS, INNER_COUNT_MAX
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.log.log_scanner import StopReason, validate_record_at
-from holdfast.store.queues.batch_consume_queue import RecordIndex, span_of
+from holdfast.store.queues.queue_index import QueueIndex
 from holdfast.store.recovery.log_repair import Damage
 from holdfast.wire.records.batch import count_items
 from holdfast.wire.records.compression import decompress
 from holdfast.wire.records.record import decode_record
 
 
-def find_overlap(files: LogFiles, entry: bytes, first: int) -> Damage | None:
+def find_overlap(files: LogFiles, queue: QueueIndex, entry: bytes, first: int) -> Damage | None:
     """Return the damage of the record of *entry* if it claims offsets of a later record, which begins at *first*.
+
+    The entry belongs to *queue*, which accepts batches.
 
     None if it holds the stated number of messages: then the later one has a wrong offset. A record that cannot be
     opened counts as corrupt, so that the later one is not hidden.
     """
-    start, end = span_of(entry)
+    start, end = queue.parse_span(entry)
     if not start < first < end:
         return None
-    position, size = RecordIndex.parse_location(entry)
+    position, size = queue.parse_location(entry)
     message_count = count_messages(files, position)
     if message_count == end - start:
         return None

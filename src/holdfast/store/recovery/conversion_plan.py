@@ -6,7 +6,7 @@
     holdfast/conversion/<topic>/old/<queue>/... the old one, when it is no longer needed
 
 A piece is a range of entries of one queue, with the number of its first converted entry. It depends on no other piece.
-This module knows the layout of an index, but converts nothing.
+This module knows the layout of an index, but converts nothing. There are conversions between two kinds of index.
 """
 
 from __future__ import annotations
@@ -17,22 +17,32 @@ from typing import Literal, TypeVar
 import msgspec
 
 from holdfast.model.errors import StoreError
+from holdfast.model.topic import QUEUE_TYPES
 from holdfast.store.base.disk import Disk
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.base.log_file import file_name
-from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY_SIZE
-from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
-from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
+from holdfast.store.queues.index_kinds import IndexKind, find_kind
+from holdfast.store.queues.queue_files import QueueFiles
 
 FOLDER = "holdfast/conversion"
 PIECE_SIZE = 65_536
 """Entries that are converted at once: a few megabytes in memory."""
 OPEN_FILES_MAX = 128
 
-IndexKind = Literal["batch", "simple"]
+ConvertedKind = Literal["batch", "simple"]
+"""A kind of index that can be converted to the other one, by the name that users give."""
 _T = TypeVar("_T")
 ConversionState = Literal["planning", "building", "switching", "done"]
+
+
+def index_kind(name: ConvertedKind) -> IndexKind:
+    """Return the kind of index of that name."""
+    return find_kind(QUEUE_TYPES[name])
+
+
+def kind_before(to: ConvertedKind) -> IndexKind:
+    """Return the kind of index that a conversion to *to* begins with."""
+    return index_kind("simple" if to == "batch" else "batch")
 
 
 class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +93,7 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     topic: str
-    to: IndexKind
+    to: ConvertedKind
     source_file_size: int
     target_file_size: int
     queues: list[SourceQueue]
@@ -93,12 +103,12 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def source(self) -> IndexLayout:
         """The place from which the old index is served."""
-        return IndexLayout.of("simple" if self.to == "batch" else "batch", self.topic, self.source_file_size)
+        return IndexLayout.of(kind_before(self.to), self.topic, self.source_file_size)
 
     @property
     def target(self) -> IndexLayout:
         """The place from which the new index will be served."""
-        return IndexLayout.of(self.to, self.topic, self.target_file_size)
+        return IndexLayout.of(index_kind(self.to), self.topic, self.target_file_size)
 
     @property
     def built(self) -> IndexLayout:
@@ -146,9 +156,7 @@ class IndexLayout(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, kind: IndexKind, topic: str, file_size: int) -> IndexLayout:
         """Return the place of a topic's index of one kind."""
-        is_batched = kind == "batch"
-        parent = BATCH_FOLDER if is_batched else QUEUE_FOLDER
-        return cls(f"{parent}/{topic}", RECORD_ENTRY_SIZE if is_batched else ENTRY_SIZE, file_size)
+        return cls(f"{kind.kind_folder}/{topic}", kind.entry_size, file_size)
 
     def open(self, disk: Disk) -> QueueFiles:
         """Return the files of the index, which are addressed by the folder of a queue."""
@@ -164,7 +172,7 @@ class ConversionProgress(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic: str
-    to: IndexKind
+    to: ConvertedKind
     state: ConversionState
     done: list[tuple[int, int]] = []
 

@@ -2,16 +2,15 @@
 
 abort present            the last process did not shut down cleanly
 checkpoint, snapshot     where recovery begins
-commitlog, consumequeue, batchconsumequeue   file sizes are taken from the files
+commitlog, and a folder for each kind of index    file sizes are taken from the files
 rocksdbstore, timerwheel, ...                owned by other programs: left untouched
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import msgspec
 
+from holdfast.model.topic import QUEUE_TYPE
 from holdfast.store.base.config_files import load_config
 from holdfast.store.base.disk import Disk
 from holdfast.store.base.file_cache import FileCache
@@ -20,14 +19,19 @@ from holdfast.store.base.options import StoreOptions
 from holdfast.store.keys.key_index import KeyIndex
 from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
 from holdfast.store.log.commit_log import CommitLog
-from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY_SIZE
-from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
+from holdfast.store.queues.index_kinds import DEFAULT_KIND, KINDS, IndexKind, find_kind
 from holdfast.store.queues.queue_files import QueueFiles
 from holdfast.store.queues.queue_table import QueueTable, find_queues
 from holdfast.store.recovery.checkpoint import CheckpointFile
 from holdfast.store.recovery.conversion_plan import refuse_half_switched
-from holdfast.store.recovery.queue_snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot, save_deleted
+from holdfast.store.recovery.queue_snapshot import (
+    QueueSnapshot,
+    TopicBounds,
+    erased_key,
+    load_deleted,
+    load_snapshot,
+    save_deleted,
+)
 from holdfast.store.recovery.recovery import Recovery, RecoveryResult
 from holdfast.store.recovery.replica_log import ReplicaLog, ensure_role
 
@@ -61,11 +65,7 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     is_clean = disk.find_size(ABORT_PATH) is None
     files = LogFiles.load(disk, LOG_FOLDER, options.log_file_size)
     cache = FileCache(disk, options.open_files_max)
-    size = find_queue_file_size(disk, QUEUE_FOLDER) or options.queue_file_size
-    queue_files = QueueFiles(cache, size, len(options.store_host))
-    size = find_queue_file_size(disk, BATCH_FOLDER) or options.batch_file_size
-    batch_files = queue_files.other_kind(BATCH_FOLDER, RECORD_ENTRY_SIZE, size)
-    table = QueueTable(disk, queue_files, batch_files, _find_batch_topics(disk))
+    table = QueueTable(disk, _find_queue_files(disk, cache, options), _find_kinds(disk))
     checkpoint = CheckpointFile(disk)
     deleted = load_deleted(disk, files.start)
     expected = _load_queues(disk, table, checkpoint, files, deleted, is_clean=is_clean)
@@ -105,10 +105,26 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     )
 
 
-def find_queue_file_size(disk: Disk, kind: str) -> int | None:
-    """Return the size of the first non-empty queue file, or None if there is none."""
-    for topic, queue_id in find_queues(disk, kind):
-        folder = f"{kind}/{topic}/{queue_id}"
+def _find_queue_files(disk: Disk, cache: FileCache, options: StoreOptions) -> dict[IndexKind, QueueFiles]:
+    """Return the files of each kind of index."""
+    unsynced: dict[str, None] = {}
+    return {
+        kind: QueueFiles(
+            cache,
+            find_queue_file_size(disk, kind) or kind.choose_file_size(options),
+            len(options.store_host),
+            folder=kind.kind_folder,
+            entry_size=kind.entry_size,
+            unsynced=unsynced,
+        )
+        for kind in KINDS
+    }
+
+
+def find_queue_file_size(disk: Disk, kind: IndexKind) -> int | None:
+    """Return the size of the first non-empty queue file of one kind, or None if there is none."""
+    for topic, queue_id in find_queues(disk, kind.kind_folder):
+        folder = f"{kind.kind_folder}/{topic}/{queue_id}"
         for start in parse_names(disk.list(folder)):
             size = disk.find_size(f"{folder}/{file_name(start)}")
             if size:
@@ -116,16 +132,18 @@ def find_queue_file_size(disk: Disk, kind: str) -> int | None:
     return None
 
 
-def _find_batch_topics(disk: Disk) -> set[str]:
-    """Return the topics indexed by record, by their folder or by their configuration."""
-    topics = {topic for topic, _ in find_queues(disk, BATCH_FOLDER)}
-    config = load_config(disk, "topics.json")
+def _find_kinds(disk: Disk) -> dict[str, IndexKind]:
+    """Return the topics that do not have the default kind of index, by their folder or by their configuration."""
+    others = [kind for kind in KINDS if kind is not DEFAULT_KIND]
+    kinds = {topic: kind for kind in others for topic, _ in find_queues(disk, kind.kind_folder)}
+    config = load_config(disk.read_file, "topics.json")
     table = config.get("topicConfigTable") if isinstance(config, dict) else None
     for name, topic in table.items() if isinstance(table, dict) else ():
         attributes = topic.get("attributes") if isinstance(topic, dict) else None
-        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
-            topics.add(name)
-    return topics
+        kind = find_kind(attributes.get(QUEUE_TYPE)) if isinstance(attributes, dict) else DEFAULT_KIND
+        if kind is not DEFAULT_KIND:
+            kinds[name] = kind
+    return kinds
 
 
 def _load_queues(
@@ -145,14 +163,14 @@ def _load_queues(
     if not is_clean:
         # Since the snapshot, queues only grew unless they were deleted: a shorter one is damaged.
         table.load()
-        queues, batch_queues = _drop_deleted(snapshot.queues, deleted), _drop_deleted(snapshot.batch_queues, deleted)
         if snapshot.log_end > files.end:
             return None
-        return msgspec.structs.replace(snapshot, queues=queues, batch_queues=batch_queues)
+        bounds = {kind: _drop_deleted(topics, deleted) for kind, topics in snapshot.bounds.items()}
+        return msgspec.structs.replace(snapshot, bounds=bounds)
     if (snapshot.log_start, snapshot.log_end) != (files.start, checkpoint.value.position):
         table.load()
         return None
-    table.refuse_both_kinds()
+    table.refuse_two_kinds()
     if not _restore(table, snapshot) or table.newest_position >= snapshot.log_end:
         table.queues.clear()
         table.newest_position = 0
@@ -162,20 +180,21 @@ def _load_queues(
 
 
 def _load_unnoted(table: QueueTable, snapshot: QueueSnapshot) -> QueueSnapshot | None:
-    """Load queues by record that existed but were not served at shutdown: they may have entries past the log."""
-    found = table.load_batched()
+    """Load queues that existed but were not served at shutdown: they may have entries past the log.
+
+    A broker of a version without some kind of index does not serve its queues, and does not note their bounds.
+    """
+    found = table.load_unnoted()
     if not found:
         return None
-    unnoted: dict[str, dict[int, tuple[int, int, int, int]]] = {}
+    bounds: dict[IndexKind, TopicBounds] = {}
     for queue in found:
-        unnoted.setdefault(queue.topic, {})[queue.queue_id] = (0, OFFSET_UNKNOWN, 0, 0)
-    return msgspec.structs.replace(snapshot, queues={}, batch_queues=unnoted)
+        topics = bounds.setdefault(type(queue), {})
+        topics.setdefault(queue.topic, {})[queue.queue_id] = (0, OFFSET_UNKNOWN)
+    return msgspec.structs.replace(snapshot, bounds=bounds)
 
 
-_Bounds = TypeVar("_Bounds")
-
-
-def _drop_deleted(queues: dict[str, dict[int, _Bounds]], deleted: dict[str, int]) -> dict[str, dict[int, _Bounds]]:
+def _drop_deleted(queues: TopicBounds, deleted: dict[str, int]) -> TopicBounds:
     """Return *queues* without those that were deleted, alone or with their topic."""
     return {
         topic: {number: span for number, span in bounds.items() if erased_key(topic, number) not in deleted}
@@ -187,13 +206,10 @@ def _drop_deleted(queues: dict[str, dict[int, _Bounds]], deleted: dict[str, int]
 def _restore(table: QueueTable, snapshot: QueueSnapshot) -> bool:
     """Load the queues as noted; return False if the files of one do not match."""
     return all(
-        table.restore(topic, queue_id, *offsets)
-        for topic, bounds in snapshot.queues.items()
-        for queue_id, offsets in bounds.items()
-    ) and all(
-        table.restore_batched(topic, queue_id, (low, high), (first, end))
-        for topic, batched in snapshot.batch_queues.items()
-        for queue_id, (low, high, first, end) in batched.items()
+        table.restore(kind, topic, queue_id, bounds)
+        for kind, topics in snapshot.bounds.items()
+        for topic, queues in topics.items()
+        for queue_id, bounds in queues.items()
     )
 
 

@@ -13,32 +13,43 @@ restoring deleted messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from holdfast.store.base.disk import Disk
+from holdfast.store.queues.index_kinds import DEFAULT_KIND, KINDS, IndexKind
 
 QUEUES_PATH = "holdfast/queues.json"
 DELETED_PATH = "holdfast/deleted.json"
 
 
-class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Bounds of all queues at a clean shutdown; for queues indexed by record, in offsets and in entry numbers."""
+TopicBounds = dict[str, dict[int, tuple[int, ...]]]
+"""The bounds of queues by topic and number, as `QueueIndex.bounds` returns them."""
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of the file beside the queues."""
 
     log_start: int
     log_end: int
     closed_ms: int
-    queues: dict[str, dict[int, tuple[int, int]]]
-    batch_queues: dict[str, dict[int, tuple[int, int, int, int]]] = {}
+
+
+class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of all queues at a clean shutdown, by the kind of their index."""
+
+    log_start: int
+    log_end: int
+    closed_ms: int
+    bounds: dict[IndexKind, TopicBounds]
 
     def ends(self) -> Iterator[tuple[str, int, int]]:
         """Yield topic, number and end of every queue."""
-        for topic, bounds in self.queues.items():
-            for queue_id, (_, offset_max) in bounds.items():
-                yield topic, queue_id, offset_max
-        for topic, batched in self.batch_queues.items():
-            for queue_id, (_, offset_max, _, _) in batched.items():
-                yield topic, queue_id, offset_max
+        for topics in self.bounds.values():
+            for topic, queues in topics.items():
+                for queue_id, (_, offset_max, *_) in queues.items():
+                    yield topic, queue_id, offset_max
 
 
 def load_snapshot(disk: Disk) -> QueueSnapshot | None:
@@ -47,14 +58,33 @@ def load_snapshot(disk: Disk) -> QueueSnapshot | None:
     if data is None:
         return None
     try:
-        return msgspec.json.decode(data, type=QueueSnapshot, strict=False)
+        header = msgspec.json.decode(data, type=_Header, strict=False)
+        parts = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        bounds = {kind: _decode_bounds(kind, parts[kind.bounds_key]) for kind in KINDS if kind.bounds_key in parts}
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    if DEFAULT_KIND not in bounds:
+        return None
+    return QueueSnapshot(log_start=header.log_start, log_end=header.log_end, closed_ms=header.closed_ms, bounds=bounds)
+
+
+def _decode_bounds(kind: IndexKind, data: msgspec.Raw) -> TopicBounds:
+    bounds: TopicBounds = msgspec.json.decode(data, type=kind.bounds_type, strict=False)
+    return bounds
 
 
 def save_snapshot(disk: Disk, snapshot: QueueSnapshot) -> None:
     """Persist the bounds for the next start."""
-    disk.replace(QUEUES_PATH, msgspec.json.encode(snapshot))
+    content: dict[str, Any] = {
+        "logStart": snapshot.log_start,
+        "logEnd": snapshot.log_end,
+        "closedMs": snapshot.closed_ms,
+    }
+    for kind in KINDS:
+        topics = snapshot.bounds.get(kind, {})
+        if topics or kind is DEFAULT_KIND:
+            content[kind.bounds_key] = topics
+    disk.replace(QUEUES_PATH, msgspec.json.encode(content))
 
 
 def load_deleted(disk: Disk, log_start: int) -> dict[str, int]:

@@ -23,9 +23,7 @@ from holdfast.store.base.index_fields import NOT_QUEUED, inner_span, tags_code
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.log.log_scanner import LogWalk, StopReason, WalkedRecord, validate_record_at
-from holdfast.store.queues.batch_consume_queue import RecordIndex, pack_record_entry
-from holdfast.store.queues.consume_queue import FLUSH_SIZE, MessageIndex
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY, QueueIndex
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, BLANKS_MAX, QueueIndex
 from holdfast.store.queues.queue_table import QueueTable
 from holdfast.store.recovery.batch_overlap import find_overlap
 from holdfast.store.recovery.checkpoint import CheckpointFile
@@ -38,7 +36,6 @@ TAIL_MAX = 64 << 20
 
 
 REMAINS_CHUNK = 1 << 20
-_pack_entry = ENTRY.pack
 
 
 class RecoveryResult(msgspec.Struct, kw_only=True):
@@ -210,57 +207,43 @@ class Recovery:
         if queue is None:
             return None
         code = tags_code(record.topic, record.properties, record.store_ms, self._delay_levels_ms)
-        if isinstance(queue, RecordIndex):
-            return self._add_batched(queue, record, code, result)
-        assert isinstance(queue, MessageIndex)
-        entry = _pack_entry(record.position, record.size, code)
-        if record.offset == queue.next_offset:
-            self._append(queue, entry)
+        first, count = record.offset, 1
+        if queue.accepts_batches:
+            first, count = inner_span(record.sys_flag, record.properties, record.offset)
+            if first != record.offset or count <= 0:
+                result.damages.append(Damage(record.position, record.size, "a batch with invalid offsets"))
+                return None
+        entry = queue.pack_entry(record.position, record.size, code, record.store_ms, first, count)
+        if first == queue.next_offset:
+            queue.append(entry)
             return None
-        if record.offset > queue.next_offset:
+        if first > queue.next_offset:
             return self._handle_gap(queue, record, entry, result)
-        if queue.offset_min == queue.offset_max:
-            # A crash lost its first file and left a later, empty one: this record is its first.
-            self._restart_queue(queue, record.offset)
-            self._append(queue, entry)
-            return None
-        if record.offset >= queue.offset_min and queue.raw_entries(record.offset, 1) == entry:
-            return None
-        if record.offset == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position:
-            # The topic was deleted and created again: the later one counts.
-            self._restart_queue(queue, 0)
-            self._append(queue, entry)
-        else:
-            result.damages.append(Damage(record.position, record.size, f"offset {record.offset} was assigned before"))
+        self._check_assigned(queue, record, entry, result)
         return None
 
-    def _add_batched(self, queue: RecordIndex, record: WalkedRecord, code: int, result: RecoveryResult) -> int | None:
-        """Add a record to a queue indexed by record. Its offsets may have gaps: none has to be filled."""
-        first, count = inner_span(record.sys_flag, record.properties, record.offset)
-        if first != record.offset or count <= 0:
-            result.damages.append(Damage(record.position, record.size, "a batch with invalid offsets"))
-            return None
-        entry = pack_record_entry(record.position, record.size, code, record.store_ms, first, count)
-        if queue.offset_min < first < queue.next_offset and queue.raw_record_entry(first) != entry:
-            damage = find_overlap(self._files, queue.last_entry(), first)
+    def _check_assigned(self, queue: QueueIndex, record: WalkedRecord, entry: bytes, result: RecoveryResult) -> None:
+        """Check a record at an offset that *queue* has assigned: usually to the same record."""
+        first = record.offset
+        if queue.raw_entry(first) == entry:
+            return
+        if queue.accepts_batches and queue.offset_min < first:
+            damage = find_overlap(self._files, queue, queue.last_entry(), first)
             if damage is not None:
                 result.damages.append(damage)
                 queue.shorten_last(first)
-        if first > queue.next_offset and not self._covers_rest_of(queue, result.start):
-            return self._start_for(queue, result.start)
-        if first >= queue.next_offset:
-            queue.append(entry)
-        elif queue.raw_record_entry(first) == entry:
-            pass
-        elif first == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position:
-            # The topic was deleted and created again: the later one counts.
-            self._restart_queue(queue, 0)
+                queue.append(entry)
+                return
+        is_reset = not queue.has_gaps and queue.offset_min == queue.offset_max
+        if is_reset or (first == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position):
+            # A crash lost the first file and left a later, empty one: this record is the first. Or the topic was
+            # deleted and created again: the later record counts.
+            self._restart_queue(queue, first)
             queue.append(entry)
         else:
             result.damages.append(Damage(record.position, record.size, f"offset {first} was assigned before"))
-        return None
 
-    def _covers_rest_of(self, queue: RecordIndex, start: int) -> bool:
+    def _covers_rest_of(self, queue: QueueIndex, start: int) -> bool:
         """Return whether the replay covered every record of *queue* after its last entry: then a gap is genuine."""
         return start <= self._files.start or (
             queue.entry_min < queue.entry_end and start <= queue.location_of(queue.entry_end - 1)[0]
@@ -270,10 +253,13 @@ class Recovery:
         ended = max(self._deleted.get(record.topic, 0), self._deleted.get(record.topic + b"/%d" % record.queue_id, 0))
         return record.position < ended
 
-    def _handle_gap(
-        self, queue: MessageIndex, record: WalkedRecord, entry: bytes, result: RecoveryResult
-    ) -> int | None:
+    def _handle_gap(self, queue: QueueIndex, record: WalkedRecord, entry: bytes, result: RecoveryResult) -> int | None:
         """Handle a record ahead of its queue. Return where to restart, if that may close the gap."""
+        if queue.has_gaps:
+            if not self._covers_rest_of(queue, result.start):
+                return self._start_for(queue, result.start)
+            queue.append(entry)
+            return None
         gap = record.offset - queue.next_offset
         is_empty = queue.offset_min == queue.offset_max
         if not is_empty and gap * RECORD_SIZE_MIN <= self._lost_bytes:
@@ -288,16 +274,17 @@ class Recovery:
         else:
             result.damages.append(Damage(record.position, record.size, f"offset {record.offset} is invalid"))
             return None
-        self._append(queue, entry)
+        queue.append(entry)
         return None
 
     def _restart_queue(self, queue: QueueIndex, offset: int) -> None:
         self._table.remove_files(queue)
         queue.begin_at(offset)
 
-    def _append_blanks(self, queue: MessageIndex, position: int, count: int) -> None:
-        for _ in range(count):
-            self._append(queue, ENTRY.pack(position, BLANK_ENTRY_SIZE, 0))
+    @staticmethod
+    def _append_blanks(queue: QueueIndex, position: int, count: int) -> None:
+        for entry in queue.blank_entries(count, position):
+            queue.append(entry)
 
     def _start_for(self, queue: QueueIndex, start: int) -> int:
         end = self._end_position(queue)
@@ -308,14 +295,6 @@ class Recovery:
         if queue.offset_min == queue.offset_max:
             return self._files.start
         return max(self._files.start, queue.location_of(queue.entry_end - 1)[0])
-
-    @staticmethod
-    def _append(queue: MessageIndex, entry: bytes) -> None:
-        queue.tail += entry
-        queue.next_offset += 1
-        queue.offset_max += 1
-        if len(queue.tail) >= FLUSH_SIZE:
-            queue.flush()
 
     def _find_queue(self, record: WalkedRecord) -> QueueIndex | None:
         """Return the queue of a record; None if its topic cannot have an index."""

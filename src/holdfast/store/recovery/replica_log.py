@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.store.base.disk import Disk, Piece
 from holdfast.store.base.index_fields import NOT_QUEUED, inner_span, tags_code
@@ -19,8 +21,7 @@ from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.log.commit_log import FOLDER, CommitLog, RecordDraft
 from holdfast.store.log.log_scanner import LogWalk, StopReason, WalkedRecord, validate_record
-from holdfast.store.queues.batch_consume_queue import RecordIndex, pack_record_entry, shortened
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY, QueueIndex
+from holdfast.store.queues.queue_index import BLANKS_MAX, QueueIndex
 from holdfast.store.queues.queue_table import QueueTable
 from holdfast.store.recovery.batch_overlap import find_overlap
 from holdfast.store.recovery.log_repair import Damage
@@ -30,7 +31,28 @@ REPLICA_REFUSAL = "this broker is a replica: it accepts messages only from its m
 REPLICA_MARKER_PATH = "holdfast/replica"
 """This file marks the folder of a replica."""
 
-Erase = Callable[[QueueIndex, int], None]
+IsTopicKnown = Callable[[str], bool | None]
+"""Returns whether enough is known of a topic to index its records; None if it is deleted and they are not indexed."""
+
+
+def is_any_known(_topic: str) -> bool:
+    """Return that enough is known of every topic."""
+    return True
+
+
+class Indexing(msgspec.Struct, frozen=True):
+    """What the log needs from its owner in order to index records.
+
+    Attributes:
+        is_topic_known: The first record of an unknown topic waits, and so do all later ones, until `create_entries` is
+            called again.
+        erase: Empties a queue: its records before the given position are void.
+    """
+
+    is_topic_known: IsTopicKnown
+    erase: Callable[[QueueIndex, int], None]
+
+
 """Empties a queue that starts over with the record at a position."""
 
 
@@ -63,9 +85,6 @@ class ReplicaLog(CommitLog):
 
     Attributes:
         complete_end: Start of the first record that is not complete yet.
-        is_topic_known: Returns whether enough is known of a topic to index its records; None if it is deleted and they
-            are not indexed. The first record of an unknown topic waits, and so do all later ones, until
-            `create_entries` is called again.
         awaited_topic: The unknown topic that the log waits for.
         damages: Corrupt fields of records that no checksum covers.
     """
@@ -78,9 +97,7 @@ class ReplicaLog(CommitLog):
         self._delay_levels_ms = options.delay_levels_ms
         self.complete_end = written
         self._entries_end = written  # Everything before it is in batches, or confirmed.
-        self.is_topic_known: Callable[[str], bool | None] = lambda _topic: True
         self.awaited_topic: str | None = None
-        self.erase: Erase | None = None
         self.damages: list[Damage] = []
 
     def stage_run(self, drafts: Sequence[RecordDraft], store_ms: int) -> list[tuple[int, int]]:  # noqa: ARG002
@@ -132,7 +149,7 @@ class ReplicaLog(CommitLog):
             self._table.truncate(queue, self.complete_end)
         self._end_at(position)
 
-    def append(self, position: int, data: Piece) -> None:
+    def append(self, position: int, data: Piece, indexing: Indexing) -> None:
         """Write *data* at *position*, the end of the log, and index the records that are complete now.
 
         Raises:
@@ -159,9 +176,9 @@ class ReplicaLog(CommitLog):
             raise
         self.written = position + len(view)
         self._reset()
-        self.create_entries()
+        self.create_entries(indexing)
 
-    def create_entries(self) -> None:
+    def create_entries(self, indexing: Indexing) -> None:
         """Index all complete records, up to the first of an unknown topic.
 
         Raises:
@@ -172,14 +189,14 @@ class ReplicaLog(CommitLog):
         entries: list[bytes] = []
         try:
             while self.complete_end < self.written and self.awaited_topic is None:
-                if not self._create_file_entries(queues, entries):
+                if not self._create_file_entries(queues, entries, indexing):
                     break
         finally:
             if self.complete_end > self._entries_end:
                 self.unconfirmed_writes.append((self.complete_end, queues, entries))
                 self._entries_end = self.complete_end
 
-    def _create_file_entries(self, queues: list[QueueIndex], entries: list[bytes]) -> bool:
+    def _create_file_entries(self, queues: list[QueueIndex], entries: list[bytes], indexing: Indexing) -> bool:
         """Index the complete records of one file; return False if one waits for its remaining bytes or its topic."""
         size = self.files.size
         file_start = self.complete_end - self.complete_end % size
@@ -192,7 +209,7 @@ class ReplicaLog(CommitLog):
                 data, self.complete_end - base, self.complete_end, file_end - self.complete_end, check_body=True
             )
             if isinstance(found, WalkedRecord):
-                if not self._create_entry(found, queues, entries):
+                if not self._create_entry(found, queues, entries, indexing):
                     return False
                 self.complete_end += found.size
             elif found is StopReason.BLANK:
@@ -222,35 +239,35 @@ class ReplicaLog(CommitLog):
         if self.complete_end < self.written and self.awaited_topic is None:
             self._drop_incomplete(StopReason.INCOMPLETE)
 
-    def _create_entry(self, record: WalkedRecord, queues: list[QueueIndex], entries: list[bytes]) -> bool:
+    def _create_entry(
+        self, record: WalkedRecord, queues: list[QueueIndex], entries: list[bytes], indexing: Indexing
+    ) -> bool:
         """Create the entry of one record; return False if its topic is not known yet."""
         topic = record.topic.decode(errors="replace")
         is_queued = not (record.sys_flag & NOT_QUEUED or "/" in topic or "\0" in topic or topic in {"", ".", ".."})
         queue = self._table.find(topic, record.queue_id) if is_queued else None
         if is_queued and queue is None:
-            is_known = self.is_topic_known(topic)
+            is_known = indexing.is_topic_known(topic)
             if is_known is False:
                 self.awaited_topic = topic
                 return False
             queue = self._table.get(topic, record.queue_id) if is_known else None
         if queue is not None:
             code = tags_code(record.topic, record.properties, record.store_ms, self._delay_levels_ms)
-            if isinstance(queue, RecordIndex):
+            first, count = record.offset, 1
+            if queue.accepts_batches:
                 first, count = inner_span(record.sys_flag, record.properties, record.offset)
-                entry = pack_record_entry(record.position, record.size, code, record.store_ms, first, count)
                 if first < queue.next_offset:
                     self._shorten_overlap(queue, first, queues, entries)
-            else:
-                first, count = record.offset, 1
-                entry = ENTRY.pack(record.position, record.size, code)
-            if count > 0 and self._align(queue, first, record.position, queues, entries):
+            entry = queue.pack_entry(record.position, record.size, code, record.store_ms, first, count)
+            if count > 0 and self._align(queue, first, record.position, queues, entries, indexing):
                 queue.next_offset = first + count
                 queues.append(queue)
                 entries.append(entry)
         self.store_ms = max(self.store_ms, record.store_ms)
         return True
 
-    def _shorten_overlap(self, queue: RecordIndex, first: int, queues: list[QueueIndex], entries: list[bytes]) -> None:
+    def _shorten_overlap(self, queue: QueueIndex, first: int, queues: list[QueueIndex], entries: list[bytes]) -> None:
         """Shorten the last entry of *queue* if it reaches beyond *first* because its record is corrupt."""
         pending = [
             (queues, entries),
@@ -259,33 +276,38 @@ class ReplicaLog(CommitLog):
         for write_queues, write_entries in pending:
             at = next((at for at in reversed(range(len(write_queues))) if write_queues[at] is queue), None)
             if at is not None:
-                if (damage := find_overlap(self.files, write_entries[at], first)) is not None:
-                    write_entries[at] = shortened(write_entries[at], first)
+                if (damage := find_overlap(self.files, queue, write_entries[at], first)) is not None:
+                    write_entries[at] = queue.shortened(write_entries[at], first)
                     queue.next_offset = first
                     self.damages.append(damage)
                 return
         last = queue.last_entry()
-        if last and (damage := find_overlap(self.files, last, first)) is not None:
+        if last and (damage := find_overlap(self.files, queue, last, first)) is not None:
             queue.shorten_last(first)
             self.damages.append(damage)
 
     def _align(
-        self, queue: QueueIndex, offset: int, position: int, queues: list[QueueIndex], entries: list[bytes]
+        self,
+        queue: QueueIndex,
+        offset: int,
+        position: int,
+        queues: list[QueueIndex],
+        entries: list[bytes],
+        indexing: Indexing,
     ) -> bool:
         """Continue *queue* at *offset*, as the master's queue did; return False if that offset is invalid."""
         gap = offset - queue.next_offset
         if gap < 0 and offset == 0:
             # Its topic was deleted and created again, or a logical queue moved back to it: the later one counts.
-            assert self.erase is not None
             for at in reversed(range(len(queues))):
                 if queues[at] is queue:
                     del queues[at], entries[at]
-            self.erase(queue, position)
+            indexing.erase(queue, position)
         elif gap > 0 and queue.next_offset == 0:
             queue.begin_at(offset)
-        elif gap > 0 and not queue.is_batched:
+        elif gap > 0 and not queue.has_gaps:
             if gap > BLANKS_MAX:
                 return False
             queues += [queue] * gap
-            entries += [ENTRY.pack(position, BLANK_ENTRY_SIZE, 0)] * gap
+            entries += queue.blank_entries(gap, position)
         return gap >= 0 or offset == 0

@@ -20,8 +20,9 @@ import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.floor import Floor
-from holdfast.model.mapping import QUEUES_MAX, UNKNOWN, UNKNOWN_GENERATION, LogicalQueue, Segment, TopicMapping
+from holdfast.model.mapping import QUEUES_MAX, UNKNOWN_GENERATION, LogicalQueue, Segment, TopicMapping
 from holdfast.model.numbers import Int32, Int64
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.frames import java_json
@@ -33,6 +34,9 @@ GLOBAL_SCOPE: Final = "__global__"
 RECORD_VERSION: Final = "1"
 """The version of the form in which our files store a broker's record of a static topic."""
 
+_UNKNOWN: Final = -1
+"""An offset or a time that is not decided or not recorded, on the wire and on disk; None in the model."""
+
 _T = TypeVar("_T")
 
 
@@ -40,13 +44,13 @@ class MappingItem(msgspec.Struct, frozen=True, kw_only=True):
     """One segment of a logical queue, in upstream's encoding."""
 
     broker: str = msgspec.field(name="bname", default="")
-    end: Int64 = msgspec.field(name="endOffset", default=UNKNOWN)
+    end: Int64 = msgspec.field(name="endOffset", default=_UNKNOWN)
     generation: Int32 = msgspec.field(name="gen", default=0)
     first: Int64 = msgspec.field(name="logicOffset", default=0)
     queue_id: Int32 = msgspec.field(name="queueId", default=0)
     start: Int64 = msgspec.field(name="startOffset", default=0)
-    last_ms: Int64 = msgspec.field(name="timeOfEnd", default=UNKNOWN)
-    first_ms: Int64 = msgspec.field(name="timeOfStart", default=UNKNOWN)
+    last_ms: Int64 = msgspec.field(name="timeOfEnd", default=_UNKNOWN)
+    first_ms: Int64 = msgspec.field(name="timeOfStart", default=_UNKNOWN)
 
 
 class WireSegment(msgspec.Struct, frozen=True, array_like=True):
@@ -139,7 +143,7 @@ def to_item(segment: Segment) -> MappingItem:
         broker=segment.broker,
         generation=segment.generation,
         queue_id=segment.queue_id,
-        first=segment.first,
+        first=_to_number(segment.first),
         start=segment.start,
     )
 
@@ -149,12 +153,12 @@ def to_segment(item: MappingItem) -> Segment:
     return Segment(
         generation=item.generation,
         broker=item.broker,
-        queue_id=item.queue_id,
-        first=max(item.first, UNKNOWN),
-        start=item.start,
-        end=max(item.end, UNKNOWN),
-        first_ms=max(item.first_ms, UNKNOWN),
-        last_ms=max(item.last_ms, UNKNOWN),
+        queue_id=PhysicalQueueId(item.queue_id),
+        first=None if item.first < 0 else LogicalOffset(item.first),
+        start=PhysicalOffset(item.start),
+        end=None if item.end < 0 else PhysicalOffset(item.end),
+        first_ms=_from_number(item.first_ms),
+        last_ms=_from_number(item.last_ms),
     )
 
 
@@ -210,7 +214,7 @@ def to_floors(floors: Mapping[int, Floor]) -> dict[int, KnownFloor]:
 def from_floors(floors: Mapping[int, KnownFloor]) -> dict[int, Floor]:
     """Decode floors that were received or stored, without validating them."""
     return {
-        number: Floor(offset=known.offset, generation=known.generation, brokers=tuple(known.brokers))
+        number: Floor(offset=LogicalOffset(known.offset), generation=known.generation, brokers=tuple(known.brokers))
         for number, known in sorted(floors.items())
     }
 
@@ -227,7 +231,9 @@ def from_detail(detail: MappingDetail) -> TopicMapping:
     _check_limits(detail)
     known = {} if detail.extras is None else detail.extras.queues
     queues = {
-        number: LogicalQueue(number, _enrich([to_segment(item) for item in items], known.get(number, [])))
+        number: LogicalQueue(
+            LogicalQueueId(number), _enrich([to_segment(item) for item in items], known.get(number, []))
+        )
         for number, items in detail.hosted.items()
     }
     return _to_mapping(detail, queues)
@@ -244,13 +250,16 @@ def from_info(info: MappingInfo) -> TopicMapping:
     _check_limits(info)
     known = {} if info.extras is None else info.extras.queues
     queues = {
-        number: LogicalQueue(number, tuple(map(from_wire_segment, segments))) for number, segments in known.items()
+        number: LogicalQueue(LogicalQueueId(number), tuple(map(from_wire_segment, segments)))
+        for number, segments in known.items()
     }
     for number, queue_id in info.led_queues.items():
         queue = queues.get(number)
         if queue is None or queue.leader.physical_queue != (info.broker, queue_id):
-            leader_segment = Segment(generation=UNKNOWN_GENERATION, broker=info.broker, queue_id=queue_id)
-            queues[number] = LogicalQueue(number, (leader_segment,))
+            leader_segment = Segment(
+                generation=UNKNOWN_GENERATION, broker=info.broker, queue_id=PhysicalQueueId(queue_id)
+            )
+            queues[number] = LogicalQueue(LogicalQueueId(number), (leader_segment,))
     return _to_mapping(info, queues)
 
 
@@ -260,11 +269,11 @@ def to_wire_segment(segment: Segment) -> WireSegment:
         segment.generation,
         segment.broker,
         segment.queue_id,
-        segment.first,
+        _to_number(segment.first),
         segment.start,
-        segment.end,
-        segment.first_ms,
-        segment.last_ms,
+        _to_number(segment.end),
+        _to_number(segment.first_ms),
+        _to_number(segment.last_ms),
         segment.expired,
         segment.forced,
         segment.is_detached,
@@ -273,7 +282,27 @@ def to_wire_segment(segment: Segment) -> WireSegment:
 
 def from_wire_segment(segment: WireSegment) -> Segment:
     """Return *segment* as a value of the model, not validated."""
-    return Segment(**{name: getattr(segment, name) for name in segment.__struct_fields__})
+    return Segment(
+        generation=segment.generation,
+        broker=segment.broker,
+        queue_id=PhysicalQueueId(segment.queue_id),
+        first=None if segment.first < 0 else LogicalOffset(segment.first),
+        start=PhysicalOffset(segment.start),
+        end=None if segment.end < 0 else PhysicalOffset(segment.end),
+        first_ms=_from_number(segment.first_ms),
+        last_ms=_from_number(segment.last_ms),
+        expired=segment.expired,
+        forced=segment.forced,
+        is_detached=segment.is_detached,
+    )
+
+
+def _to_number(value: int | None) -> int:
+    return _UNKNOWN if value is None else value
+
+
+def _from_number(number: int) -> int | None:
+    return None if number < 0 else number
 
 
 def _enrich(reported: list[Segment], known: list[WireSegment]) -> tuple[Segment, ...]:

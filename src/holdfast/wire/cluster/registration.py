@@ -23,6 +23,7 @@ from holdfast.wire.cluster.units import SWITCH_FIELD
 from holdfast.wire.frames import java_json
 
 BODY_SIZE_MAX: Final = 32 * 1024 * 1024
+ACCESS_FIELD: Final = "hf.access"
 ZONE_FIELD: Final = "__ZONE_NAME"
 REMOVED_FIELD: Final = "hf.removed"
 _STRAY_MAPPINGS_MAX: Final = 1000
@@ -63,6 +64,8 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             registration of more than one topic as the start of a broker.
         units: The DR switch, if the broker's is older.
         deletions: The deletion markers, if they differ from the broker's.
+        access: The digest of users and rules, for a broker that has proven the cluster secret. A broker with another
+            one exchanges its records with the name server.
     """
 
     ha_server_addr: str | None = None
@@ -70,6 +73,7 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     wants_single: bool | None = msgspec.field(default=None, name="hf.single")
     units: str | None = msgspec.field(default=None, name=SWITCH_FIELD)
     deletions: str | None = msgspec.field(default=None, name=DELETIONS_FIELD)
+    access: str | None = msgspec.field(default=None, name=ACCESS_FIELD)
 
 
 class BrokerFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

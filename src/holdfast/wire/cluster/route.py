@@ -36,7 +36,7 @@ _QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
 
 
 class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Header fields of 105.
+    """The header fields of 105 that every query needs.
 
     Attributes:
         scope: The client's unit; empty for none.
@@ -57,6 +57,19 @@ class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
         return self.zone if self.zone_mode.lower() == "true" and self.zone.strip() else ""
 
 
+class RouteQueryFields(RouteFields, gc=False, kw_only=True):
+    """All header fields of 105. The hot path reads the two parts separately, and the second one only if it has to."""
+
+    reads_mappings: bool = msgspec.field(default=False, name=MAPPING_FIELD)
+    wants_reports: bool = msgspec.field(default=False, name=REPORTS_FIELD)
+    group: str = msgspec.field(default="", name=GROUP_FIELD)
+
+    @property
+    def caller(self) -> CallerFields:
+        """The fields that describe the caller."""
+        return CallerFields(reads_mappings=self.reads_mappings, wants_reports=self.wants_reports, group=self.group)
+
+
 class RouteHeader(msgspec.Struct, gc=False, kw_only=True):
     """The header of one route query, decoded straight from the receive buffer."""
 
@@ -71,7 +84,7 @@ decode_route_query = msgspec.json.Decoder(RouteHeader, strict=False).decode
 
 
 class CallerFields(msgspec.Struct, gc=False, kw_only=True):
-    """Header fields of 105 that describe the caller: a client with mapping support, or a broker that wants reports."""
+    """The header fields of 105 that describe the caller, such as a broker that wants reports."""
 
     reads_mappings: bool = msgspec.field(default=False, name=MAPPING_FIELD)
     wants_reports: bool = msgspec.field(default=False, name=REPORTS_FIELD)
@@ -309,6 +322,12 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Broker to the address of its master, for those that have one."""
         data = self.broker_addr_table.items()
         return {name: each.broker_addrs[MASTER_ID] for name, each in data if MASTER_ID in each.broker_addrs}
+
+
+class DepartedFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 106: whether the caller, which is ours, also asks for the brokers that left. Any text asks for them."""
+
+    wants_departed: str | None = msgspec.field(default=None, name=DEPARTED_FIELD)
 
 
 class TopicList(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import msgspec
+
 ROUTES_CHANGED: Final = 328
 UNWATCH: Final = 329
 
@@ -22,6 +24,12 @@ WATCHING_FIELD: Final = "watching"
 TOPICS_FIELD: Final = "topics"
 TEXT_MAX: Final = 64 * 1024
 """Limit for the names in one request, in bytes; not every peer accepts a larger header."""
+
+
+class WatchedTopicsFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 328 and 329 between name servers and their clients."""
+
+    topics: str = msgspec.field(default="", name=TOPICS_FIELD)
 
 
 def join_topics(topics: Iterable[str]) -> Iterator[str]:

@@ -104,6 +104,16 @@ class RequestCode(IntEnum):
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
     GET_BROKER_HA_STATUS = 907
+    AUTH_CREATE_USER = 3001
+    AUTH_UPDATE_USER = 3002
+    AUTH_DELETE_USER = 3003
+    AUTH_GET_USER = 3004
+    AUTH_LIST_USER = 3005
+    AUTH_CREATE_ACL = 3006
+    AUTH_UPDATE_ACL = 3007
+    AUTH_DELETE_ACL = 3008
+    AUTH_GET_ACL = 3009
+    AUTH_LIST_ACL = 3010
 
     # Holdfast's own codes for logical queues: between operators and brokers, and among brokers.
     MOVE_QUEUES = 7001
@@ -136,6 +146,11 @@ class RequestCode(IntEnum):
     GET_MAPPING_SNAPSHOT = 7033
     GET_REPLICA_COMMITS = 7034
     SHARE_CONSUMED_TOPICS = 7035
+
+    # Holdfast's own codes for users and rules: between clients and servers, and among servers.
+    LOGIN = 7060
+    LOGIN_PROOF = 7061
+    SYNC_ACCESS = 7062
 
 
 class ResponseCode(IntEnum):

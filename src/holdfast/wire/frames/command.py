@@ -84,6 +84,23 @@ def decode_command(frame: Frame) -> Command:
     return command
 
 
+class _FieldsHeader(msgspec.Struct):
+    """Only the fields of a JSON header, all of them texts."""
+
+    fields: dict[str, str] = msgspec.field(name="extFields")
+
+
+_decode_fields = msgspec.json.Decoder(_FieldsHeader).decode
+
+
+def decode_fields(header: memoryview) -> dict[str, str] | None:
+    """Return the fields of a JSON header; None if it has none, or some are not texts: the general path reads these."""
+    try:
+        return _decode_fields(header).fields
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def encode_command(command: Command) -> bytes:
     """Return the whole frame of *command*, with the header encoding that `command.serializer` names.
 
@@ -229,6 +246,7 @@ __all__ = [
     "RESPONSE",
     "Command",
     "decode_command",
+    "decode_fields",
     "encode_command",
     "encode_head",
     "response",

@@ -2,6 +2,8 @@
 
 Each request declares its request and response headers as structs with the wire's names (`rename`). Every value is sent
 as text. Peers write values differently: booleans as `true`, `TRUE` or `1`, numbers with leading zeros.
+
+A `KnownInt32` or `KnownInt64` that is not known is None here and -1 on the wire.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.numbers import Int32
+from holdfast.model.numbers import Int32, Int64
 
 _INT32_MAX: Final = 0x7FFFFFFF
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
@@ -21,8 +23,18 @@ _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 _Header = TypeVar("_Header", bound=msgspec.Struct)
 
 
+_NEGATIVE_IS_NONE: Final = msgspec.Meta(extra={"negative": "none"})
+
+KnownInt32 = Annotated[Int32, _NEGATIVE_IS_NONE] | None
+KnownInt64 = Annotated[Int64, _NEGATIVE_IS_NONE] | None
+
+
 class BadField(HoldfastError):
     """A request lacks a field or has an unreadable one. It is answered with an error: the frame itself was valid."""
+
+
+class NoFields(msgspec.Struct, frozen=True):
+    """Header of requests without fields."""
 
 
 class _FieldSpec(msgspec.Struct, frozen=True):
@@ -32,6 +44,7 @@ class _FieldSpec(msgspec.Struct, frozen=True):
     wire_name: str
     kind: type
     number_max: int
+    negative_is_none: bool
     required: bool
     default: Any
 
@@ -51,16 +64,17 @@ def _field_specs(header: type[msgspec.Struct]) -> tuple[_FieldSpec, ...]:
     )
 
 
-def _kind(annotation: Any) -> tuple[type, int]:
-    """Return the field's type (str, int or bool) without its optionality, and its largest number."""
+def _kind(annotation: Any) -> tuple[type, int, bool]:
+    """Return the field's type (str, int or bool), its largest number, and whether a negative one means None."""
     if get_origin(annotation) in {Union, types.UnionType}:
         (annotation,) = (kind for kind in get_args(annotation) if kind is not type(None))
-    number_max = _INT32_MAX if annotation == Int32 else _INT64_MAX
+    limits = get_args(annotation)
+    number_max = _INT32_MAX if get_args(Int32)[1] in limits else _INT64_MAX
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     kind = getattr(annotation, "__supertype__", annotation)
     assert kind in {str, int, bool}, f"a header field cannot be {annotation}"
-    return kind, number_max
+    return kind, number_max, _NEGATIVE_IS_NONE in limits
 
 
 def from_fields(header: type[_Header], fields: dict[str, str]) -> _Header:
@@ -89,21 +103,23 @@ def _parse_value(spec: _FieldSpec, text: str) -> object:
     return text
 
 
-def _parse_number(spec: _FieldSpec, text: str) -> int:
+def _parse_number(spec: _FieldSpec, text: str) -> int | None:
     try:
         number = int(text)
     except ValueError:
         raise BadField(f"field {spec.wire_name!r} is {text[:40]!r}, not a number") from None
     if not ~spec.number_max <= number <= spec.number_max:
         raise BadField(f"field {spec.wire_name!r} is {text[:40]!r}, more than {spec.number_max}")
-    return number
+    return None if number < 0 and spec.negative_is_none else number
 
 
 def to_fields(header: msgspec.Struct) -> dict[str, str]:
-    """Return *header* as text fields, without those that are None."""
+    """Return *header* as text fields, without those that are None and have no number for that."""
     fields = {}
     for spec in _field_specs(type(header)):
         value = getattr(header, spec.attribute)
-        if value is not None:
+        if value is None and spec.negative_is_none:
+            fields[spec.wire_name] = "-1"
+        elif value is not None:
             fields[spec.wire_name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
     return fields

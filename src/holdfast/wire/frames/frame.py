@@ -35,7 +35,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 def split_frames(
-    received: memoryview, filled: int | None = None, *, frame_size_max: int = FRAME_SIZE_MAX
+    received: memoryview,
+    filled: int | None = None,
+    *,
+    frame_size_max: int = FRAME_SIZE_MAX,
+    header_size_max: int = FRAME_SIZE_MAX,
 ) -> tuple[list[Frame], int]:
     """Return every complete frame in the first *filled* bytes of *received*, as views, and the number of bytes used.
 
@@ -52,10 +56,11 @@ def split_frames(
         filled = len(received)
     while filled - start >= PREFIX_SIZE:
         frame_size, word = _SIZES.unpack_from(received, start)
-        body_start = start + PREFIX_SIZE + (word & 0xFFFFFF)
+        header_size = word & 0xFFFFFF
+        body_start = start + PREFIX_SIZE + header_size
         end = start + 4 + frame_size
-        if frame_size > frame_size_max or body_start > end or word > 0x1FFFFFF:
-            raise _find_fault(frame_size, word, frame_size_max)
+        if frame_size > frame_size_max or header_size > header_size_max or body_start > end or word > 0x1FFFFFF:
+            raise _find_fault(frame_size, word, frame_size_max, header_size_max)
         if end > filled:
             return frames, start
         frames.append(Frame(word >> 24, received[start + PREFIX_SIZE : body_start], received[body_start:end]))
@@ -65,16 +70,18 @@ def split_frames(
     if filled - start >= _SIZE.size:
         (frame_size,) = _SIZE.unpack_from(received, start)
         if not 4 <= frame_size <= frame_size_max:
-            raise _find_fault(frame_size, 0, frame_size_max)
+            raise _find_fault(frame_size, 0, frame_size_max, header_size_max)
     return frames, start
 
 
-def _find_fault(frame_size: int, word: int, frame_size_max: int) -> RemoteProtocolError:
+def _find_fault(frame_size: int, word: int, frame_size_max: int, header_size_max: int) -> RemoteProtocolError:
     """Return the error that describes the invalid first eight bytes of a frame."""
     if not 4 <= frame_size <= frame_size_max:
         return RemoteProtocolError(f"frame size {frame_size} is outside 4..{frame_size_max}")
     if word >> 24 > BINARY:
         return RemoteProtocolError(f"header serializer {word >> 24} is unknown")
+    if header_size_max < word & 0xFFFFFF <= frame_size - 4:
+        return RemoteProtocolError(f"header size {word & 0xFFFFFF} is above {header_size_max}")
     return RemoteProtocolError(f"header size {word & 0xFFFFFF} does not fit its frame of {frame_size} bytes")
 
 

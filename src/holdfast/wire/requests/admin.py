@@ -17,14 +17,36 @@ from holdfast.model.numbers import Int32
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.frames import java_json
+from holdfast.wire.frames.fields import KnownInt32, KnownInt64
 
 _Row = TypeVar("_Row")
 
 
 class TopicFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Header of 202, 215, 300, 351."""
+    """Header of 215 and 300."""
 
     topic: str
+
+
+class TopicQueryFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 202 and 351."""
+
+    topic: str
+    is_logical: bool | None = msgspec.field(default=None, name="lo")  # True: the logical queues of a static topic.
+
+
+class RuntimeInfoFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 28. Tools send none of these fields: they are the report of a Holdfast replica to its master.
+
+    Attributes:
+        replica_id: The broker id of the replica.
+        unit: The unit whose consumers it serves.
+        is_caught_up: `true` if it has the whole log of its master.
+    """
+
+    replica_id: str = msgspec.field(default="", name="hf.replica")
+    unit: str = msgspec.field(default="", name="hf.unit")
+    is_caught_up: str = msgspec.field(default="", name="hf.caughtUp")
 
 
 class CreateTopicFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -100,13 +122,13 @@ class ConsumeStatsFields(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class ResetOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 222, and of the 220 that it may cause. -1 means: all queues, no offset, the end."""
+    """Header of 222, and of the 220 that it may cause. None means: all queues, no offset, the end."""
 
     topic: str
     group: str
-    timestamp: int = -1
-    queue_id: Int32 = -1
-    offset: int = -1
+    timestamp: KnownInt64 = None
+    queue_id: KnownInt32 = None
+    offset: KnownInt64 = None
     is_force: bool = False
 
 

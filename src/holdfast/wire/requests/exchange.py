@@ -14,6 +14,7 @@ Waiters are opaque values. Contains no clock and no bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 _Waiter = TypeVar("_Waiter")
@@ -65,6 +66,11 @@ class Exchange(Generic[_Waiter]):
         found = self._waiting.pop(opaque, None)
         return None if found is None else found[0]
 
+    def find(self, opaque: int) -> _Waiter | None:
+        """Return the waiter of the request *opaque*; None if no such request is pending."""
+        found = self._waiting.get(opaque)
+        return None if found is None else found[0]
+
     def expire(self, now_ms: int) -> list[_Waiter]:
         """Remove all requests whose deadline has passed and return their waiters."""
         if self._earliest_ms is None or now_ms < self._earliest_ms:
@@ -73,6 +79,15 @@ class Exchange(Generic[_Waiter]):
         waiters = [self._waiting.pop(opaque)[0] for opaque in late]
         self._earliest_ms = min((deadline_ms for _, deadline_ms in self._waiting.values()), default=None)
         return waiters
+
+    def cancel(self, is_lost: Callable[[_Waiter], bool]) -> list[_Waiter]:
+        """Remove the requests of those waiters for which *is_lost* holds, and return these waiters."""
+        lost = [opaque for opaque, (waiter, _) in self._waiting.items() if is_lost(waiter)]
+        return [self._waiting.pop(opaque)[0] for opaque in lost]
+
+    def cancel_oldest(self) -> _Waiter:
+        """Remove the request that has been pending longest and return its waiter."""
+        return self._waiting.pop(next(iter(self._waiting)))[0]
 
     def cancel_all(self) -> list[_Waiter]:
         """Remove all requests and return their waiters."""

@@ -11,21 +11,25 @@ decided elsewhere.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.group import Subscription
-from holdfast.model.numbers import Int32, Int64
+from holdfast.model.numbers import INT32, INT64, Int32, Int64
+from holdfast.model.queue import LogicalOffset, LogicalQueueId
+from holdfast.model.segment import UNKNOWN_GENERATION
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import KnownFloor, MappedTopic, WireSegment
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import BadField, from_fields
+from holdfast.wire.frames.fields import BadField, KnownInt32, from_fields
 from holdfast.wire.requests.forward import AcceptedForward
 from holdfast.wire.requests.sink import SinkState
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
+_Queue = Annotated[LogicalQueueId, INT32]
+_Offset = Annotated[LogicalOffset, INT64]
 
 
 class MoveRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +93,10 @@ class MappingsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeleteMappingFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Header of 7009: forget one logical queue of a topic, or with -1 the whole record of the topic."""
+    """Header of 7009: forget one logical queue of a topic, or without a queue the whole record of the topic."""
 
     topic: str
-    queue: Int32 = -1
+    queue: KnownInt32 = None
 
 
 class QueueSegments(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,8 +156,8 @@ class OpenQueues(msgspec.Struct, frozen=True, kw_only=True):
     epoch: Int64
     total: Int32
     queues: list[QueueSegments]
-    offsets: dict[str, dict[Int32, Int64]] = {}
-    resets: dict[str, list[Int32]] = {}
+    offsets: dict[str, dict[_Queue, _Offset]] = {}
+    resets: dict[str, list[_Queue]] = {}
     locks: list[HeldLock] = []
     forwarded: list[AcceptedForward] = []
     sinks: list[SinkState] = []
@@ -231,12 +235,12 @@ class QueueFloor(msgspec.Struct, frozen=True, kw_only=True):
         copied: The generation of the leader from which the offsets were backed up.
     """
 
-    queue: Int32
+    queue: _Queue
     floor: KnownFloor
     is_led: bool = False
-    offsets: dict[str, Int64] = {}
+    offsets: dict[str, _Offset] = {}
     resets: list[str] = []
-    copied: Int32 = -1
+    copied: Int32 = UNKNOWN_GENERATION
 
 
 class QueueFloors(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,11 +309,11 @@ class QueueOffsetBackup(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic: str
-    queue: Int32
+    queue: _Queue
     generation: Int32
     boot_ms: Int64
     number: Int64
-    offsets: dict[str, Int64]
+    offsets: dict[str, _Offset]
     resets: list[str] = []
     own: bool = False
 
@@ -336,7 +340,7 @@ class OffsetBackupQuery(msgspec.Struct, frozen=True, kw_only=True):
     """7032: which backups does the receiver store for these queues?"""
 
     topic: str
-    queues: list[Int32]
+    queues: list[_Queue]
 
 
 def read_copied_bytes(answer: Command) -> int | None:

@@ -5,10 +5,13 @@ Queues of a static topic are logical, unless `lo` is false: then a broker asks a
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.frames.fields import KnownInt64
 from holdfast.wire.records.inner_batch import BATCH_SUPPORT_FIELD
 
 
@@ -26,18 +29,18 @@ class QueryOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: LogicalQueueId
     set_zero_if_not_found: bool | None = None
     is_logical: bool | None = msgspec.field(default=None, name="lo")
 
 
 class UpdateOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 15."""
+    """Header of 15. Clients send no offset if they have consumed nothing yet."""
 
     consumer_group: str
     topic: str
-    queue_id: int
-    commit_offset: int
+    queue_id: LogicalQueueId
+    commit_offset: KnownInt64
     is_logical: bool | None = msgspec.field(default=None, name="lo")
 
 
@@ -57,10 +60,16 @@ class OffsetAnswer(msgspec.Struct, frozen=True):
     offset: int
 
 
-class TimestampAnswer(msgspec.Struct, frozen=True):
-    """Header of the answer to 32; -1 when the queue is empty."""
+class CommittedAnswer(msgspec.Struct, frozen=True):
+    """Header of the answer to 14, as a client reads it. Some brokers answer -1 for a group that never committed."""
 
-    timestamp: int
+    offset: KnownInt64
+
+
+class TimestampAnswer(msgspec.Struct, frozen=True):
+    """Header of the answer to 32; None when the queue is empty."""
+
+    timestamp: KnownInt64
 
 
 class QueryMessageFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -118,6 +127,12 @@ class SendBackFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_reconsume_times: int | None = None
 
 
+USER_FIELD: Final = "hf.user"
+"""In a relayed decision: the user name of the producer, which the relaying broker has checked."""
+CLIENT_FIELD: Final = "hf.client"
+"""In a relayed decision: `host:port` of the producer."""
+
+
 class EndTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Header of 37. `commit_or_rollback` is 0 unknown, 8 commit, 12 roll back; `lo` is false if relayed."""
 
@@ -130,6 +145,8 @@ class EndTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     transaction_id: str | None = None
     topic: str | None = None
     is_logical: bool | None = msgspec.field(default=None, name="lo")
+    user: str | None = msgspec.field(default=None, name=USER_FIELD)
+    client: str | None = msgspec.field(default=None, name=CLIENT_FIELD)
 
     @property
     def has_id(self) -> bool:

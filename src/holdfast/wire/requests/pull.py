@@ -7,11 +7,12 @@ of the answer is log bytes, which are not copied.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
-from holdfast.model.numbers import Int32, Int64
+from holdfast.model.numbers import INT32, INT64, Int32, Int64
+from holdfast.model.queue import LogicalOffset, LogicalQueueId
 from holdfast.wire.cluster.route import MAPPING_FIELD
 from holdfast.wire.cluster.units import SCOPE_FIELD
 from holdfast.wire.frames.codes import OUR_LANGUAGE, VERSION, ResponseCode
@@ -24,8 +25,6 @@ from holdfast.wire.records.inner_batch import BATCH_SUPPORT_FIELD, BatchSupport
 COMMIT_OFFSET: Final = 1
 SUSPEND: Final = 2
 SUBSCRIPTION: Final = 4
-CLASS_FILTER: Final = 8
-LITE_PULL: Final = 16
 
 _BATCH_SUPPORT_VERSION: Final = 413  # 5.0.0: from here on Java clients unpack inner batches.
 
@@ -38,8 +37,8 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
 
     consumer_group: str
     topic: str
-    queue_id: Int32
-    queue_offset: Int64
+    queue_id: Annotated[LogicalQueueId, INT32]
+    queue_offset: Annotated[LogicalOffset, INT64]
     max_msg_nums: Int32 = 32
     sys_flag: Int32 = 0
     commit_offset: Int64 = -1
@@ -53,6 +52,11 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
     batch_support: str | None = msgspec.field(default=None, name=BATCH_SUPPORT_FIELD)
     unit: str | None = msgspec.field(default=None, name=SCOPE_FIELD)  # the consumer's unit
+
+    @property
+    def committed(self) -> LogicalOffset | None:
+        """The offset that a pull with `COMMIT_OFFSET` commits; None if its group has consumed nothing yet."""
+        return None if self.commit_offset < 0 else LogicalOffset(self.commit_offset)
 
 
 class PullHeader(msgspec.Struct, gc=False, kw_only=True):

@@ -39,6 +39,7 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
         settled: Every envelope below this number was answered and will not be sent again.
         hops: How often the requests were relayed, including this time.
         client: `host:port` of the client.
+        user: The user name of the client, which the relaying broker has checked; empty if it is anonymous.
         to_boot: In a retry: the receiver's process that may have received the envelope before.
         topic, queue: The logical queue of the requests; if they have several, one of them.
         generation: The lowest generation in which the receiver may lead it; -1 if it is not known.
@@ -50,6 +51,7 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
     settled: Int64 = 0
     hops: Int32 = 1
     client: str = ""
+    user: str = msgspec.field(default="", name="hf.user")
     to_boot: Int64 | None = None
     topic: str = ""
     queue: Int32 = -1

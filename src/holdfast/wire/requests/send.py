@@ -7,12 +7,13 @@ The hottest requests, so they have a separate path: a JSON header is decoded str
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
-from holdfast.model.numbers import Int32, Int64
-from holdfast.wire.frames.codes import OUR_LANGUAGE, VERSION, RequestCode
+from holdfast.model.numbers import INT32, Int32, Int64
+from holdfast.model.queue import LogicalQueueId
+from holdfast.wire.frames.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.frames.frame import JSON, frame_prefix
@@ -42,7 +43,7 @@ class SendFields(msgspec.Struct, gc=False, kw_only=True):
     topic: str = msgspec.field(name="b")
     default_topic: str = msgspec.field(default="TBW102", name="c")
     default_topic_queue_nums: Int32 = msgspec.field(default=4, name="d")
-    queue_id: Int32 = msgspec.field(name="e")
+    queue_id: Annotated[LogicalQueueId, INT32] = msgspec.field(name="e")
     sys_flag: Int32 = msgspec.field(default=0, name="f")
     born_timestamp: Int64 = msgspec.field(default=0, name="g")
     flag: Int32 = msgspec.field(default=0, name="h")
@@ -52,6 +53,15 @@ class SendFields(msgspec.Struct, gc=False, kw_only=True):
     max_reconsume_times: Int32 | None = msgspec.field(default=None, name="l")
     batch: bool = msgspec.field(default=False, name="m")
     broker_name: str | None = msgspec.field(default=None, name="n")
+
+    @property
+    def wanted_queue(self) -> LogicalQueueId | None:
+        """The queue that the sender names, as it knows it; None if any queue will do."""
+        return None if self.queue_id < 0 else self.queue_id
+
+
+class LongSendFields(SendFields, gc=False, kw_only=True):
+    """The same fields under long names: version 1 of the header."""
 
 
 class SendHeader(msgspec.Struct, gc=False, kw_only=True):
@@ -64,20 +74,41 @@ class SendHeader(msgspec.Struct, gc=False, kw_only=True):
     fields: SendFields = msgspec.field(name="extFields")
 
 
+class PushedReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 326: the fields of a reply, and where and when it was stored."""
+
+    producer_group: str = ""
+    topic: str
+    default_topic: str = ""
+    default_topic_queue_nums: int = 0
+    queue_id: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    flag: int = 0
+    properties: str = ""
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    born_host: str = ""
+    store_host: str = ""
+    store_timestamp: int = 0
+
+
 # Most clients send numbers as text, some as numbers: both are decoded.
 decode_send = msgspec.json.Decoder(SendHeader, strict=False).decode
 
-_LONG_NAME_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 
-
-def send_header(command: Command) -> SendHeader:
+def send_header(command: Command, kind: type[msgspec.Struct] = SendFields) -> SendHeader:
     """Return the send header of a request from the general path: long names, a binary header, non-standard JSON.
+
+    Args:
+        command: The request.
+        kind: `LongSendFields` if its fields have long names. The header has `SendFields` in any case.
 
     Raises:
         BadField: a field is missing or cannot be read.
     """
     fields = command.fields
-    if command.code in _LONG_NAME_CODES:
+    if kind is LongSendFields:
         fields = {_SHORT_NAMES[name]: value for name, value in fields.items() if name in _SHORT_NAMES}
     return SendHeader(
         code=command.code,

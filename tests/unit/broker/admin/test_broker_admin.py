@@ -47,11 +47,11 @@ def test_the_figures_that_tools_parse_are_there(desk: BrokerHarness) -> None:
 def test_the_figures_tell_of_logical_queues_where_there_are_any(desk: BrokerHarness) -> None:
     """How many are led here, and whether the broker was drained."""
     assert "logicalQueuesLed" not in figures(desk)
-    desk.components.topics.put(TopicConfig(name="S", read_queues=2, write_queues=2), desk.now_ms)
+    desk.components.topics.put(TopicConfig(name="S", read_queues=2, write_queues=2))
     homes = {number: new_logical_queue(number, desk.components.mappings.broker, number) for number in range(2)}
     record = TopicMapping(topic="S", broker=desk.components.mappings.broker, epoch=1, total=3, queues=homes)
-    desk.components.mappings.change(record, now_ms=desk.now_ms)
-    desk.components.mappings.set_draining(True, desk.now_ms)
+    desk.components.mappings.change(record)
+    desk.components.mappings.set_draining(True)
 
     table = figures(desk)
 
@@ -156,3 +156,11 @@ def test_expired_files_go_when_a_tool_says_so(desk: BrokerHarness, code: Request
 
     assert old.code == 0
     assert desk.store.start > before
+
+
+def test_trusted_addresses_are_among_the_figures_if_there_are_any(desk: BrokerHarness) -> None:
+    """Replication accepts brokers from them without a proof."""
+    trusting = BrokerHarness(trusted_brokers=("10.0.0.7", "10.1.0.0/16"))
+
+    assert "trustedBrokers" not in figures(desk)
+    assert figures(trusting)["trustedBrokers"] == "10.0.0.7,10.1.0.0/16"

@@ -4,7 +4,8 @@ from tests.support.cluster.broker_machine import BrokerHarness, a_send
 from tests.support.inner_batches import host_batches, make_items, put_batch
 from tests.support.stores import HOST
 
-from holdfast.broker.tables.client_calls import TIMEOUT_MS, TIMER
+from holdfast.broker.flow.awaitables import CLIENT_TIMEOUT_MS as TIMEOUT_MS
+from holdfast.broker.flow.rpc import TIMER
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import RESPONSE, Command
@@ -184,6 +185,18 @@ def test_a_member_that_talks_nonsense_spoils_only_this_question(desk: BrokerHarn
     (answer,) = desk.answers[1]
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "c1" in (answer.remark or "")
+
+
+def test_a_tool_gets_one_answer_when_one_of_two_members_talks_nonsense(desk: BrokerHarness) -> None:
+    """When both have answered."""
+    connect_client(desk, 3, a_heartbeat("c2", consumer_group="g", topics=(T,)))
+    desk.call(a_request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="g"))
+    (first,), (second,) = pop_requests(desk, 2), pop_requests(desk, 3)
+
+    reply(desk, 2, first, b"nonsense")
+    reply(desk, 3, second, b'{"messageQueueTable":{}}')
+
+    assert [answer.code for answer in desk.answers[1]] == [ResponseCode.SYSTEM_ERROR]
 
 
 def test_a_consumer_that_asks_for_its_queues_is_told_to_choose_them_itself(desk: BrokerHarness) -> None:

@@ -56,7 +56,7 @@ def test_a_deleted_group_takes_its_offsets_along_when_told_to(
     desk: BrokerHarness, clean: str, offset: int | None
 ) -> None:
     """Otherwise they wait for its return."""
-    desk.components.groups.ensure("g", desk.now_ms)
+    desk.components.groups.ensure("g")
     desk.components.offsets.commit("g", "T", 0, 5)
 
     (answer,) = desk.call(a_request(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", cleanOffset=clean))
@@ -159,8 +159,8 @@ def test_a_topic_that_a_living_group_has_left_is_not_followed(desk: BrokerHarnes
 def test_all_groups_are_followed_at_once(desk: BrokerHarness) -> None:
     """The lags add up; groups that have consumed nothing are there, too."""
     fill(desk)
-    desk.components.groups.ensure("g", desk.now_ms)
-    desk.components.groups.ensure("idle", desk.now_ms)
+    desk.components.groups.ensure("g")
+    desk.components.groups.ensure("idle")
     desk.components.offsets.commit("g", "T", 0, 1)
 
     (answer,) = desk.call(a_request(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false"))

@@ -23,7 +23,7 @@ def cluster() -> MovingCluster:
     known = mappings.find(TOPIC)
     assert known is not None
     grown = msgspec.structs.replace(known.with_queues(new_logical_queue(NEW, "b", 1)), total=3, epoch=known.epoch + 1)
-    mappings.change(grown, now_ms=cluster.world.now_ms)
+    mappings.change(grown)
     cluster.run(5_000)
     return cluster
 

@@ -120,7 +120,7 @@ def test_nobody_hears_of_what_is_not_on_disk() -> None:
     desk = BrokerHarness(name="a")
     desk.make_topic(TOPIC, 1)
     mapping = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)})
-    desk.components.mappings.change(mapping, now_ms=desk.now_ms)
+    desk.components.mappings.change(mapping)
 
     desk.call(Command(code=RequestCode.GET_MAPPINGS))
 

@@ -11,6 +11,7 @@ from holdfast.broker.messages.batch_cache import UnpackReason
 from holdfast.machine.effects import Effect, Log, ReadLog
 from holdfast.machine.events import DiskFault, Event
 from holdfast.model.java_hash import java_hash
+from holdfast.model.topic import BATCH_QUEUE
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
@@ -208,7 +209,7 @@ def test_no_query_makes_the_loop_wait_for_the_disk(
     desk: BrokerHarness, query: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What may have gone out of memory is read elsewhere; the answer is the same as before."""
-    desk.components.groups.ensure("g", desk.now_ms)
+    desk.components.groups.ensure("g")
     for number in range(20):
         send(desk, number, f"k{number % 4}")
         desk.now_ms += 10
@@ -218,7 +219,7 @@ def test_no_query_makes_the_loop_wait_for_the_disk(
     desk.pass_time(10_000, "housekeep")
     again = reopened(desk)
     again.now_ms = desk.now_ms
-    again.components.groups.ensure("g", desk.now_ms)
+    again.components.groups.ensure("g")
     again.components.offsets.commit("g", "T", 0, 7)
     (expected,) = desk.call(query)
     forbid_cold_reads(again, monkeypatch)
@@ -251,14 +252,14 @@ def test_a_query_whose_cold_read_fails_is_refused(
     desk: BrokerHarness, query: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the reason, at once; nobody waits for bytes that will not come."""
-    desk.components.groups.ensure("g", desk.now_ms)
+    desk.components.groups.ensure("g")
     for number in range(20):
         send(desk, number, f"k{number % 4}")
     desk.make_topic("last")
     desk.call(a_send("last"))
     desk.pass_time(10_000, "housekeep")
     again = reopened(desk)
-    again.components.groups.ensure("g", desk.now_ms)
+    again.components.groups.ensure("g")
     again.components.offsets.commit("g", "T", 0, 7)
     monkeypatch.setattr(again, "_read", lambda effect: DiskFault("a bad sector", again.now_ms, effect.token))
 
@@ -362,7 +363,7 @@ def test_messages_of_batches_of_a_static_topic_are_shown_with_logical_numbers() 
     """As every reader of the topic knows them."""
     desks = StaticBrokers("a", "b")
     for desk in desks.brokers.values():
-        desk.store.set_batched(broker_machines.TOPIC)
+        desk.store.set_queue_type(broker_machines.TOPIC, BATCH_QUEUE)
     desks.create("b", "a")
     put_batch(desks["b"], make_items(0, 3))
     desks.move(0, "a")

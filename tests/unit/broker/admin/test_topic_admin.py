@@ -63,20 +63,20 @@ def test_what_cannot_be_is_refused_with_the_reason(desk: BrokerHarness, fields: 
 def test_a_topic_is_indexed_by_batch_if_it_is_made_so(desk: BrokerHarness) -> None:
     """The file says so before the store does, and a start reads it there."""
     said: list[bytes] = []
-    set_batched = desk.store.set_batched
+    set_queue_type = desk.store.set_queue_type
 
-    def look(topic: str) -> None:
+    def look(topic: str, queue_type: str) -> None:
         file = desk.disk.open("config/topics.json")
         said.append(file.read(0, file.size))
-        set_batched(topic)
+        set_queue_type(topic, queue_type)
 
-    desk.store.set_batched = look  # type: ignore[method-assign]
+    desk.store.set_queue_type = look  # type: ignore[method-assign]
     (made,) = desk.call(a_creation(attributes="+queue.type=BatchCQ"))
 
     assert made.code == 0
     assert b"BatchCQ" in said[0]
-    assert desk.store.queue("T", 0).is_batched
-    assert BrokerHarness(disk=desk.disk).store.queue("T", 0).is_batched
+    assert desk.store.queue("T", 0).accepts_batches
+    assert BrokerHarness(disk=desk.disk).store.queue("T", 0).accepts_batches
 
 
 @pytest.mark.parametrize(("made", "asked", "to"), [("BatchCQ", "SimpleCQ", "simple"), ("SimpleCQ", "BatchCQ", "batch")])
@@ -123,12 +123,12 @@ def test_a_topic_that_was_deleted_comes_back_with_any_index(desk: BrokerHarness)
     for kind in ("BatchCQ", "SimpleCQ", "BatchCQ"):
         desk.call(a_creation(attributes=f"+queue.type={kind}"))
         desk.call(a_send())
-        assert desk.store.queue("T", 0).is_batched == (kind == "BatchCQ")
+        assert desk.store.queue("T", 0).accepts_batches == (kind == "BatchCQ")
         assert desk.store.queue("T", 0).offset_max == 1
 
         desk.call(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
 
-    assert BrokerHarness(disk=desk.disk).store.is_batched("T") is None
+    assert BrokerHarness(disk=desk.disk).store.find_queue_type("T") is None
 
 
 def test_queues_that_an_earlier_topic_left_are_not_taken_for_others(desk: BrokerHarness) -> None:
@@ -263,7 +263,7 @@ def test_queues_of_topics_that_are_gone_can_be_cleaned_up(desk: BrokerHarness) -
     desk.make_topic("T")
     desk.make_topic("gone")
     desk.call(a_send(), a_send("gone"))
-    desk.components.topics.delete("gone", desk.now_ms)
+    desk.components.topics.delete("gone")
 
     (answer,) = desk.call(a_request(RequestCode.CLEAN_UNUSED_TOPIC))
 

@@ -16,7 +16,7 @@ def a_cluster(**clusters: str) -> MovingCluster:
     """Two brokers that host a normal topic, which a group consumes at a; and more, each of another cluster."""
     cluster = MovingCluster("a", "b", *clusters, clusters=clusters)
     for rooms in cluster.components.values():
-        rooms.topics.put(TopicConfig(name=TOPIC, read_queues=1, write_queues=1), cluster.world.now_ms)
+        rooms.topics.put(TopicConfig(name=TOPIC, read_queues=1, write_queues=1))
     cluster.components["a"].offsets.commit(GROUP, TOPIC, 0, 0)
     cluster.run(ROUND_MS + 2_000)
     return cluster

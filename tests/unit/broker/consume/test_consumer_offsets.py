@@ -2,9 +2,11 @@ import pytest
 from tests.support.broker_clients import a_request
 from tests.support.cluster.broker_machine import BrokerHarness, a_send
 
-from holdfast.broker.consume.consumer_offsets import NEVER_COMMITTED, TIMER, OffsetTable
-from holdfast.broker.options import BrokerOptions
-from holdfast.machine.effects import Effect, Log, SetTimer, WriteFile
+from holdfast.broker.consume.consumer_offsets import NEVER_COMMITTED, OffsetTable
+from holdfast.broker.flow.component import SAVE_TIMER
+from holdfast.broker.tables.kept_files import KeptFiles
+from holdfast.machine.effects import Log, SetTimer, WriteFile
+from holdfast.machine.turn import Turn
 from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -17,21 +19,23 @@ NOW_MS = 1_700_000_000_000
 def desk() -> BrokerHarness:
     desk = BrokerHarness()
     desk.make_topic("T")
-    desk.components.groups.ensure("g", desk.now_ms)
+    desk.components.groups.ensure("g")
     return desk
 
 
-def a_table(disk: SimDisk | None = None) -> OffsetTable:
-    return OffsetTable(disk or SimDisk(), BrokerOptions(), NOW_MS)
+def a_table(disk: SimDisk | None = None, turn: Turn | None = None) -> OffsetTable:
+    return OffsetTable(disk or SimDisk(), Turn(NOW_MS) if turn is None else turn)
 
 
 def stop(table: OffsetTable, disk: SimDisk) -> None:
     """Let the table save, and its writes reach the disk."""
-    effects: list[Effect] = []
-    table.stop(NOW_MS, effects)
-    for effect in effects:
+    table.stop()
+    files = KeptFiles([table], 5_000, table._turn)
+    files.stop()
+    for effect in table._turn.drain_effects():
         assert isinstance(effect, WriteFile)
         disk.replace(effect.path, effect.data)
+        files.written(effect.path)
 
 
 def query(group: str = "g", queue: int = 0, **fields: object) -> Command:
@@ -97,20 +101,22 @@ def test_a_commit_for_what_is_not_there_is_refused(desk: BrokerHarness, request_
 def test_offsets_are_saved_from_time_to_time() -> None:
     """Only when something changed; the next save follows."""
     disk = SimDisk()
-    table = a_table(disk)
+    turn = Turn(NOW_MS)
+    table = a_table(disk, turn)
+    files = KeptFiles([table], 5_000, turn)
     table.commit("g", "T", 0, 5)
-    effects: list[Effect] = []
 
-    table.on_timer(TIMER, NOW_MS, effects)
+    files.on_timer()
 
-    (write, timer) = effects
+    (write, timer) = turn.drain_effects()
     assert isinstance(write, WriteFile)
-    assert timer == SetTimer(TIMER, NOW_MS + 5_000)
+    assert timer == SetTimer(SAVE_TIMER, NOW_MS + 5_000)
     disk.replace(write.path, write.data)
     assert a_table(disk).find("g", "T", 0) == 5
-    idle: list[Effect] = []
-    table.on_timer(TIMER, NOW_MS + 5_000, idle)
-    assert idle == [SetTimer(TIMER, NOW_MS + 10_000)]
+    turn.now_ms += 5_000
+    files.written(write.path)
+    files.on_timer()
+    assert turn.drain_effects() == [SetTimer(SAVE_TIMER, NOW_MS + 10_000)]
 
 
 def test_offsets_are_saved_when_the_broker_stops() -> None:
@@ -201,15 +207,15 @@ def test_a_reset_waits_also_over_a_restart() -> None:
 def test_a_reset_that_was_told_is_saved_as_such() -> None:
     """Nothing else may ever change there: the next process would tell it again."""
     disk = SimDisk()
-    table = a_table(disk)
+    turn = Turn(NOW_MS)
+    table = a_table(disk, turn)
     table.reset("g", "T", 0, 7, deliver=True)
     stop(table, disk)
     table.pop_reset("g", "T", 0, 50)
 
-    effects: list[Effect] = []
-    table.on_timer(TIMER, NOW_MS, effects)
+    KeptFiles([table], 5_000, turn).on_timer()
 
-    (saved,) = [effect for effect in effects if isinstance(effect, WriteFile) and effect.path.endswith(".json")]
+    (saved,) = [effect for effect in turn.effects if isinstance(effect, WriteFile) and effect.path.endswith(".json")]
     assert "resets" not in java_json.loads(saved.data)
 
 
@@ -281,7 +287,7 @@ def test_offsets_behind_the_end_of_their_queue_are_moved_back_at_the_start() -> 
         table.commit("g", "T", queue_id, offset)
     table.commit("whole", "T", 0, 3)
     table.commit("g", "elsewhere", 0, 9)
-    desk.pass_time(5_000, TIMER)
+    desk.pass_time(5_000, SAVE_TIMER)
     desk.store.close(desk.now_ms)
 
     again = BrokerHarness(disk=desk.disk)

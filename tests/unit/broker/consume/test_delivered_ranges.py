@@ -264,7 +264,7 @@ def test_what_else_stands_in_that_log_was_not_handed_out(desks: StaticBrokers) -
 
 
 def send_normal(desks: StaticBrokers, *before: bytes) -> int:
-    desks["a"].components.topics.put(TopicConfig(name="N"), desks["a"].now_ms)
+    desks["a"].components.topics.put(TopicConfig(name="N"))
     for body in before:
         desks["a"].call(a_send("N", body=body))
     (sent,) = desks["a"].call(a_send("N", body=b"normal"))

@@ -14,7 +14,7 @@ from holdfast.broker.consume.index_scan import (
     choose_tagged,
     join_neighbours,
 )
-from holdfast.store.queues.queue_log import ENTRY
+from holdfast.store.queues.queue_index import ENTRY
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.frame import FRAME_SIZE_MAX
 from holdfast.wire.records.record import RECORD_SIZE_MIN

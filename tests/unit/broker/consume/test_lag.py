@@ -46,7 +46,7 @@ def a_cluster(*names: str) -> MovingCluster:
     cluster = MovingCluster(*(names or ("a", "b")))
     cluster.make_topic({0: "a"})
     cluster.run(5_000, cluster.produce(0, 20, "a"))
-    cluster.components["a"].groups.ensure(GROUP, cluster.world.now_ms)
+    cluster.components["a"].groups.ensure(GROUP)
     cluster.commit("a", 0, 5)
     return cluster
 
@@ -117,7 +117,7 @@ def test_a_group_lags_in_a_queue_that_came_along_before_it_committed_there() -> 
     cluster.make_topic({0: "a", 1: "a"})
     cluster.run(5_000, cluster.produce(0, 4, "a"))
     cluster.run(5_000, cluster.produce(1, 7, "a"))
-    cluster.components["a"].groups.ensure(GROUP, cluster.world.now_ms)
+    cluster.components["a"].groups.ensure(GROUP)
     cluster.commit("a", 0, 1)
 
     cluster.move("a", "b", 1)
@@ -130,7 +130,7 @@ def test_a_group_lags_at_brokers_that_it_never_met() -> None:
     """They hear from the broker where it commits; and that it is gone, when it was deleted there."""
     cluster = MovingCluster("a", "b", "elsewhere", clusters={"elsewhere": "other"})
     for rooms in cluster.components.values():
-        rooms.topics.put(TopicConfig(name=TOPIC, read_queues=1, write_queues=1), cluster.world.now_ms)
+        rooms.topics.put(TopicConfig(name=TOPIC, read_queues=1, write_queues=1))
     for name in ("b", "b", "elsewhere"):
         cluster.call(name, a_send(TOPIC))
 
@@ -176,7 +176,7 @@ def test_a_group_that_only_subscribed_lags_also_after_a_restart() -> None:
     assert reported(desk.components) == {("T", GROUP): 3}
 
     desk.disconnect(2)
-    desk.pass_time(10_000, "offsets")
+    desk.pass_time(10_000, "kept files")
     again = BrokerHarness(disk=desk.disk)
 
     assert reported(again.components) == {("T", GROUP): 3}
@@ -214,7 +214,7 @@ def test_a_group_that_committed_nothing_starts_as_its_consumer_would(
         mapping = TopicMapping(
             topic="T", broker=desk.options.name, total=1, queues={0: new_logical_queue(0, desk.options.name, 0)}
         )
-        desk.components.mappings.change(mapping, now_ms=desk.now_ms)
+        desk.components.mappings.change(mapping)
     desk.call(a_send(), a_send(), a_send())
     if prefers is None:
         desk.components.offsets.record_consumer(GROUP, "T")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 
 from tests.support.cluster.broker_machine import a_pull, a_send
-from tests.support.cluster.broker_machines import TOPIC, StaticBroker, StaticBrokers, records
+from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBroker, StaticBrokers, records
 
+from holdfast.broker.completion import PARKED_PULLS_TIMER
 from holdfast.broker.consume.physical_pull import Puller
 from holdfast.machine.events import ChannelId
+from holdfast.model.mapping import FORCED_GAP
+from holdfast.model.queue import PhysicalOffset, PhysicalQueueId
 from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.pull import pull_header
 
@@ -57,7 +60,7 @@ def test_a_pull_that_waits_is_woken_when_its_queue_moves():
     park(desks["a"], 1)
 
     desks.move(0, "b")
-    desks["a"].pass_time(0, "offsets")  # Whatever event comes next: at its end they are woken.
+    desks["a"].pass_time(0, "kept files")  # Whatever event comes next: at its end they are woken.
 
     answer = taken(desks["a"])
     assert (answer.code, answer.fields["nextBeginOffset"]) == (20, "1")
@@ -175,7 +178,7 @@ def test_a_queue_of_another_leader_is_refused_in_upstreams_words():
     desks = desks_with()
     pulls = desks["a"].components.pull_handler
 
-    answer = pulls.handle_pull(pull_header(a_pull(TOPIC, queue=1, offset=0)), Puller(ChannelId(1), 0, 0))
+    answer = pulls.handle_pull(pull_header(a_pull(TOPIC, queue=1, offset=0)), Puller(ChannelId(1), 0))
 
     assert isinstance(answer, list)
     assert b"cannot find mapping item" in bytes(answer[0])
@@ -240,3 +243,18 @@ def test_a_pull_that_comes_once_more_takes_no_committed_offset_back():
         desks["a"].call(a_pull(TOPIC, queue=0, offset=1, sysFlag=flags, commitOffset=committed))
 
     assert desks["a"].components.offsets.find("consumers", TOPIC, 0) == 2
+
+
+def test_a_pull_that_waits_across_a_gap_is_moved_when_the_segment_before_the_gap_expires():
+    """It waits where it asked, so its answer says that the offsets below the gap are gone."""
+    desks = StaticBrokers("a", "b")
+    desks.create("a")
+    desks.send(0, b"one", b"two")
+    forced = desks.queue(0).force("b", PhysicalQueueId(7)).fix_end(PhysicalOffset(2))
+    desks.record(forced, epoch=EPOCH + 1)
+    park(desks["b"], 2, suspendTimeoutMillis="1000")
+
+    desks.record(forced.expire(0, PhysicalQueueId(0)), epoch=EPOCH + 2)
+    desks["b"].pass_time(1_001, PARKED_PULLS_TIMER)
+
+    assert (taken(desks["b"]).code, taken(desks["b"]).fields["nextBeginOffset"]) == (21, str(FORCED_GAP))

@@ -75,3 +75,18 @@ def test_a_pull_can_be_parked_again() -> None:
 
     assert holds.expire(50) == [("q", hold)]
     assert len(holds) == 0
+
+
+def test_a_pull_that_is_parked_again_for_another_queue_expires_there() -> None:
+    """A logical queue that moved away and came back has another physical queue."""
+    parked_pulls: ParkedPulls[str] = ParkedPulls()
+    parked = a_hold(deadline_ms=10)
+    parked_pulls.park("before", parked)
+    parked_pulls.wake("before")
+    parked.is_gone = False
+    parked_pulls.park("after", parked)
+
+    assert parked_pulls.expire(10) == [("after", parked)]
+
+    assert not parked_pulls
+    assert parked_pulls.next_deadline_ms() is None

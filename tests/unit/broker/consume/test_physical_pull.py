@@ -7,6 +7,7 @@ from tests.support.broker_clients import a_request
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull
 from tests.support.stores import HOST, INNER_BATCH, batched_disk
 
+from holdfast.model.topic import BATCH_QUEUE
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -18,7 +19,7 @@ COUNTS = [10, 1, 20, 5]  # Of messages in the records of the queue: offsets 0, 1
 
 def fill(store: MessageStore, now_ms: int) -> list[int]:
     """Store a record for each of COUNTS, 10 ms apart; return their positions."""
-    store.set_batched("T")
+    store.set_queue_type("T", BATCH_QUEUE)
     positions = []
     for number, count in enumerate(COUNTS):
         properties = b"INNER_NUM\x01%d\x02" % count

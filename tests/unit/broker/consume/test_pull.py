@@ -176,7 +176,7 @@ def test_a_waiting_pull_is_not_woken_by_other_queues_or_tags(desk: BrokerHarness
 
     assert desk.answers[2] == []
 
-    desk.pass_time(15_000, "holds")
+    desk.pass_time(15_000, "parked pulls")
     (answer,) = desk.answers[2]
     assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "2")
 
@@ -185,9 +185,9 @@ def test_a_waiting_pull_is_answered_at_its_deadline(desk: BrokerHarness) -> None
     """Nothing new, pull again: and not a moment earlier."""
     desk.call(a_pull(sysFlag=HELD, suspendTimeoutMillis="1000"))
 
-    desk.pass_time(999, "holds")
+    desk.pass_time(999, "parked pulls")
     assert desk.answers[1] == []
-    desk.pass_time(1, "holds")
+    desk.pass_time(1, "parked pulls")
 
     assert codes(desk.answers[1]) == [ResponseCode.PULL_NOT_FOUND]
 
@@ -199,7 +199,7 @@ def test_pulls_that_bring_nothing_are_counted(desk: BrokerHarness) -> None:
     at_once = (stats.pulls_found.value, stats.pulls_missed.value)
     desk.call(a_pull(sysFlag=HELD, suspendTimeoutMillis="1000"))
     waiting = stats.pulls_missed.value
-    desk.pass_time(1_000, "holds")
+    desk.pass_time(1_000, "parked pulls")
     expired = stats.pulls_missed.value
     desk.call(a_pull(sysFlag=HELD))
 
@@ -304,7 +304,7 @@ def test_a_retried_pull_creates_its_deleted_group_at_the_present_time(desk: Brok
 
     for number in range(count):
         desk.pass_time(1)
-        desk.components.groups.delete(f"group{number}", desk.now_ms)
+        desk.components.groups.delete(f"group{number}")
         desk.pass_time(1)
         desk.call(a_send("Wide", queue=number), channel=2)
         assert desk.components.groups.data_version.timestamp == desk.now_ms
@@ -402,7 +402,7 @@ def test_nobody_parks_a_pull_for_ever(desk: BrokerHarness) -> None:
     """However long it says that it wants to wait, it is answered after minutes and may ask again."""
     assert desk.call(a_pull(sysFlag=HELD, suspendTimeoutMillis=str(2**62))) == []
 
-    desk.pass_time(SUSPEND_MAX_MS, "holds")
+    desk.pass_time(SUSPEND_MAX_MS, "parked pulls")
 
     assert codes(desk.answers[1]) == [ResponseCode.PULL_NOT_FOUND]
 

@@ -9,6 +9,7 @@ from tests.support.cluster.broker_machines import TOPIC, StaticBrokers, records
 from tests.support.inner_batches import JAVA_4, JAVA_5, make_items, put_batch
 
 from holdfast.broker.messages.batch_cache import UnpackReason
+from holdfast.model.topic import BATCH_QUEUE
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.compression import Codec
@@ -21,7 +22,7 @@ def make_desks() -> StaticBrokers:
     """Return two brokers with a logical queue of 30 messages in five batches, that was moved from one to the other."""
     desks = StaticBrokers("a", "b")
     for desk in desks.brokers.values():
-        desk.store.set_batched(TOPIC)
+        desk.store.set_queue_type(TOPIC, BATCH_QUEUE)
     desks.create("a", "b")
     put(desks, 0, 10)
     put(desks, 10, 4, codec=Codec.ZSTD)

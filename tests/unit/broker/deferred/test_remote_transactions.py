@@ -191,7 +191,7 @@ def grow_unheard_of(desks: StaticBrokers) -> None:
     mapping = mappings.find(TOPIC)
     assert mapping is not None
     grown = msgspec.structs.replace(mapping, total=3).with_queues(new_logical_queue(2, "b", 1), epoch=mapping.epoch + 1)
-    mappings.change(grown, now_ms=desks["b"].now_ms)
+    mappings.change(grown)
     desks["a"].components.view.record_leader(MessageQueue(TOPIC, "b", 2), Leader("b", 0))
     desks.deliver_all()
 

@@ -4,7 +4,8 @@ import pytest
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.cold_reads import forbid_index_reads
 
-from holdfast.broker.deferred.scheduled_messages import RUN_MAX, TIMER
+from holdfast.broker.deferred.scheduled_messages import RUN_MAX, TIMER, DelayOffsets
+from holdfast.broker.flow.component import SAVE_TIMER
 from holdfast.machine.effects import ReadLog, SetTimer
 from holdfast.machine.events import Stopping
 from holdfast.sim.world.disk import SimDisk
@@ -37,7 +38,7 @@ def numbers(desk: BrokerHarness) -> list[int]:
 
 def save(desk: BrokerHarness) -> None:
     """Let the offsets be offered for saving, and the log that they speak of be synced."""
-    desk.pass_time(desk.options.offset_save_interval_ms, TIMER, "flush")
+    desk.pass_time(desk.options.offset_save_interval_ms, TIMER, SAVE_TIMER, "flush")
     desk.sync()
 
 
@@ -262,7 +263,7 @@ def test_nothing_is_lost_when_a_crash_takes_what_was_delivered() -> None:
     desk.sync()
     desk.pass_time(1_000, TIMER)  # delivered, and not synced
     desk.syncs.clear()
-    desk.pass_time(desk.options.offset_save_interval_ms, TIMER)
+    desk.pass_time(desk.options.offset_save_interval_ms, TIMER, SAVE_TIMER)
     desk.disk.crash(random.Random(1))
 
     again = BrokerHarness(flush="sync", disk=desk.disk)
@@ -277,7 +278,7 @@ def test_offsets_are_saved_only_when_the_log_is_synced(desk: BrokerHarness) -> N
     """The file says how long the log was: that is where a search for doubtful messages begins."""
     desk.call(a_delayed_send(1, level=1))
     desk.pass_time(1_000, TIMER)
-    desk.pass_time(desk.options.offset_save_interval_ms, TIMER)
+    desk.pass_time(desk.options.offset_save_interval_ms, TIMER, SAVE_TIMER)
     assert desk.disk.read_file("config/delayOffset.json") is None
 
     desk.pass_time(0, "flush")
@@ -286,6 +287,18 @@ def test_offsets_are_saved_only_when_the_log_is_synced(desk: BrokerHarness) -> N
     saved = java_json.loads(desk.disk.read_file("config/delayOffset.json") or b"")
     assert saved["offsetTable"] == {"1": 1}
     assert saved["position"] == desk.store.written
+
+
+def test_offsets_are_saved_after_a_restart_without_another_sync(desk: BrokerHarness) -> None:
+    """Everything in the log is on disk when a store opens. Without new messages nothing is synced."""
+    desk.call(a_delayed_send(1, level=1))
+    desk.store.close(desk.now_ms)
+    again = reopen(desk.disk, desk.now_ms + 10_000)
+
+    again.components.delayed_delivery.replace_offsets(DelayOffsets(offset_table={1: 1}))
+    again.pass_time(0, SAVE_TIMER)
+
+    assert java_json.loads(again.disk.read_file("config/delayOffset.json") or b"")["offsetTable"] == {"1": 1}
 
 
 def test_offsets_of_a_java_broker_are_taken_over(desk: BrokerHarness) -> None:

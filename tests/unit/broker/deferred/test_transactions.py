@@ -330,7 +330,7 @@ def test_ops_of_a_5_x_broker_are_read() -> None:
         born_ms=1,
         born_host=pack_host("127.0.0.1:1"),
     )
-    desk.components.writer.append(op, desk.now_ms)
+    desk.components.writer.append(op)
     desk.pass_time(0, "stats")  # the event that writes it
     desk.store.close(desk.now_ms)
 

@@ -21,7 +21,7 @@ def a_cluster(*names: str) -> MovingCluster:
     cluster.make_topic({0: "a", QUEUE: "a"})
     assert cluster.run(5_000, cluster.produce(QUEUE, 10, "a"))
     for rooms in cluster.components.values():
-        rooms.groups.ensure("consumers", 0)
+        rooms.groups.ensure("consumers")
     assert cluster.commit("a", QUEUE, 7).code == ResponseCode.SUCCESS
     return cluster
 

@@ -11,7 +11,7 @@ from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import BadField
 
-REQUEST = Request(command=Command(code=1), channel=ChannelId(1), peer="1.2.3.4:5", now_ms=0)
+REQUEST = Request(command=Command(code=1), channel=ChannelId(1), peer="1.2.3.4:5")
 
 
 @pytest.mark.parametrize(

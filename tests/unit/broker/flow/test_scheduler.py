@@ -7,9 +7,8 @@ import pytest
 from tests.support.cluster.broker_machine import BrokerHarness
 from tests.support.stores import stage
 
-from holdfast.broker.flow import peer_calls
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced, call_all
-from holdfast.broker.flow.peer_calls import PURPOSE
+from holdfast.broker.flow import rpc
+from holdfast.broker.flow.awaitables import CALLS, Pause, PeerCall, Procedure, Synced, call_all
 from holdfast.broker.flow.request import Refusal
 from holdfast.broker.flow.scheduler import PAUSE_TIMER
 from holdfast.machine.effects import OpenChannel, SendBytes, SyncLog
@@ -32,15 +31,14 @@ class Bench:
         self.ended: list[Any] = []
 
     def run(self, work: Callable[[], Procedure[object]]) -> None:
-        stepper = self.desk.broker._scheduler
-        started: list[Any] = []
-        stepper.run(work(), lambda result, _: self.ended.append(result), started, self.desk.now_ms)
+        self.desk.broker._scheduler.run(work(), self.ended.append)
+        started = self.desk.components.turn.drain_effects()
         self.desk.effects += started
         self.desk.syncs += [effect for effect in started if isinstance(effect, SyncLog)]
 
     def connect(self) -> None:
         self.desk.answers[LINK] = []
-        self.desk.feed(ChannelOpened(LINK, PEER, self.desk.now_ms, PEER, PURPOSE))
+        self.desk.feed(ChannelOpened(LINK, PEER, self.desk.now_ms, PEER, CALLS))
 
     def asked(self) -> Command:
         """Return the one request that was sent to the peer."""
@@ -69,7 +67,7 @@ def bench() -> Bench:
 def test_a_peers_answer_is_what_the_call_gives(bench: Bench) -> None:
     """The work reads from top to bottom, whatever happened in between."""
     bench.run(ask)
-    assert [effect for effect in bench.desk.effects if isinstance(effect, OpenChannel)] == [OpenChannel(PEER, PURPOSE)]
+    assert [effect for effect in bench.desk.effects if isinstance(effect, OpenChannel)] == [OpenChannel(PEER, CALLS)]
     bench.connect()
     bench.answer(b"well")
 
@@ -79,7 +77,7 @@ def test_a_peers_answer_is_what_the_call_gives(bench: Bench) -> None:
 def test_a_peer_that_is_not_there_is_told_as_such(bench: Bench) -> None:
     """And that it has not heard the question."""
     bench.run(ask)
-    bench.desk.feed(ChannelFailed(PEER, "connection refused", bench.desk.now_ms, PURPOSE))
+    bench.desk.feed(ChannelFailed(PEER, "connection refused", bench.desk.now_ms, CALLS))
 
     assert bench.ended == [(f"cannot connect to {PEER}: connection refused", True)]
 
@@ -117,7 +115,7 @@ def test_several_peers_are_asked_at_once(bench: Bench) -> None:
     bench.connect()
     bench.answer(b"well")
     waited = list(bench.ended)
-    bench.desk.feed(ChannelFailed(OTHER, "connection refused", bench.desk.now_ms, PURPOSE))
+    bench.desk.feed(ChannelFailed(OTHER, "connection refused", bench.desk.now_ms, CALLS))
 
     assert (dialed, waited) == ([OTHER, PEER], [])
     assert bench.ended == [[f"cannot connect to {OTHER}: connection refused", b"well"]]
@@ -133,7 +131,7 @@ def test_several_silent_peers_are_given_up_together(bench: Bench) -> None:
 
 def test_peers_for_whom_too_many_wait_are_not_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them is told as a failure, and the work goes on."""
-    monkeypatch.setattr(peer_calls, "WAITING_MAX", 0)
+    monkeypatch.setattr(rpc, "WAITING_MAX", 0)
     bench.run(ask_both)
 
     assert bench.ended == [[f"too many requests wait for {OTHER}", f"too many requests wait for {PEER}"]]

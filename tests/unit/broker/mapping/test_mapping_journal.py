@@ -11,6 +11,7 @@ from holdfast.broker.mapping.mapping_journal import (
     read_changes,
     split_change,
 )
+from holdfast.broker.tables.journal import Journal
 from holdfast.model.errors import StoreError
 from holdfast.model.floor import Floor
 from holdfast.model.mapping import TopicMapping, new_logical_queue
@@ -105,12 +106,20 @@ def test_records_are_read_from_a_position_on():
     desk = BrokerHarness()
     mappings = desk.components.mappings
     desk.make_topic("T")
-    first = mappings.set_draining(True, desk.now_ms)
-    mappings._write([ChangeRecord(), ChangeRecord(draining=False)], desk.now_ms)
+    first = mappings.set_draining(True)
+    mappings._append(ChangeRecord(), ChangeRecord(draining=False))
     desk.store.confirm(desk.store.written)
 
-    assert [record.draining for record in read_changes(desk.store, 0)] == [True, None, False]
-    assert [record.draining for record in read_changes(desk.store, first)] == [None, False]
+    journal = Journal(desk.store, MAPPING_TOPIC, ChangeRecord)
+    assert [record.draining for record in read_changes(journal, 0)] == [
+        True,
+        None,
+        False,
+    ]
+    assert [record.draining for record in read_changes(journal, first)] == [
+        None,
+        False,
+    ]
 
 
 def test_a_record_that_cannot_be_read_stops_the_start():
@@ -122,4 +131,4 @@ def test_a_record_that_cannot_be_read_stops_the_start():
     desk.store.confirm(desk.store.written)
 
     with pytest.raises(StoreError, match="move its queues by force"):
-        list(read_changes(desk.store, 0))
+        list(read_changes(Journal(desk.store, MAPPING_TOPIC, ChangeRecord), 0))

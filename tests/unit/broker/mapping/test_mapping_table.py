@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.support.cluster.broker_machine import BrokerHarness, a_send
 from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBrokers
+from tests.support.cluster.machine import logs
 
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import JAVA_NAME, NAME
@@ -28,7 +29,7 @@ def a_desk(*leaders: str, disk: SimDisk | None = None, **options: object) -> Bro
     if leaders:
         desk.make_topic(TOPIC, len(leaders))
         mapping = TopicMapping(topic=TOPIC, broker="a", epoch=EPOCH, total=len(leaders) + 1, queues=queues)
-        desk.components.mappings.change(mapping, now_ms=desk.now_ms)
+        desk.components.mappings.change(mapping)
     return desk
 
 
@@ -68,7 +69,7 @@ def test_a_prepared_queue_takes_no_writes():
     mapping = mapping_of(desk)
     comes, goes = mapping.queues[1].prepare("a", 5), mapping.queues[0].prepare("b", 5)
 
-    desk.components.mappings.change(mapping.with_queues(comes, goes), now_ms=desk.now_ms)
+    desk.components.mappings.change(mapping.with_queues(comes, goes))
 
     prepared = desk.components.mappings.placement(TOPIC, 1)
     assert (prepared.state, prepared.leader, prepared.is_led) == ("prepared", "b", False)
@@ -95,7 +96,7 @@ def test_a_seal_in_memory_can_be_taken_back():
     mappings = desk.components.mappings
     mappings.seal(TOPIC, [0])
 
-    mappings.change(mapping_of(desk).with_queues(epoch=EPOCH + 1), now_ms=desk.now_ms)
+    mappings.change(mapping_of(desk).with_queues(epoch=EPOCH + 1))
     during = [mappings.placement(TOPIC, number).state for number in range(2)]
     mappings.unseal(TOPIC, [0])
 
@@ -117,7 +118,7 @@ def test_what_others_keep_by_queue_is_emptied_whenever_a_placement_may_have_chan
     assert not is_emptied_by(lambda: mappings.placement(TOPIC, 0))
     assert is_emptied_by(lambda: mappings.seal(TOPIC, [0]))
     assert is_emptied_by(lambda: mappings.unseal(TOPIC, [0]))
-    assert is_emptied_by(lambda: mappings.change(mapping_of(desk).with_queues(epoch=EPOCH + 1), now_ms=desk.now_ms))
+    assert is_emptied_by(lambda: mappings.change(mapping_of(desk).with_queues(epoch=EPOCH + 1)))
 
 
 def test_only_what_is_open_can_be_sealed():
@@ -136,7 +137,7 @@ def test_a_recorded_seal_belongs_to_a_move():
     mappings = desk.components.mappings
     sealed = [mapping_of(desk).queues[number].prepare("b", number).seal(0) for number in range(2)]
 
-    mappings.change(mapping_of(desk).with_queues(*sealed), now_ms=desk.now_ms, move=a_move(0))
+    mappings.change(mapping_of(desk).with_queues(*sealed), move=a_move(0))
 
     assert mappings.placement(TOPIC, 0).state == "sealed"
     assert (mappings.placement(TOPIC, 1).state, mappings.placement(TOPIC, 1).leader) == ("elsewhere", "b")
@@ -151,9 +152,9 @@ def test_an_older_epoch_and_a_foreign_record_are_refused():
     written = desk.store.written
 
     with pytest.raises(MappingRefused, match="older"):
-        desk.components.mappings.change(mapping_of(desk).with_queues(epoch=1), now_ms=desk.now_ms)
+        desk.components.mappings.change(mapping_of(desk).with_queues(epoch=1))
     with pytest.raises(MappingRefused, match="belongs to b"):
-        desk.components.mappings.change(msgspec.structs.replace(mapping_of(desk), broker="b"), now_ms=desk.now_ms)
+        desk.components.mappings.change(msgspec.structs.replace(mapping_of(desk), broker="b"))
 
     assert desk.store.written == written
 
@@ -161,7 +162,7 @@ def test_an_older_epoch_and_a_foreign_record_are_refused():
 def test_a_change_survives_the_failure_of_its_event():
     """Whatever else the event staged is given up; what was decided is in the log."""
     desk = a_desk("a")
-    position = desk.components.mappings.change(mapping_of(desk).with_queues(epoch=EPOCH + 5), now_ms=desk.now_ms)
+    position = desk.components.mappings.change(mapping_of(desk).with_queues(epoch=EPOCH + 5))
 
     desk.store.discard()
 
@@ -180,7 +181,7 @@ def test_others_hear_of_a_change_when_it_is_on_disk():
 
     assert desk.components.mappings.announced() == {TOPIC: mapping_of(desk)}
     version = desk.components.topics.data_version
-    desk.components.mappings.change(mapping_of(desk).with_queues(epoch=EPOCH + 5), now_ms=desk.now_ms)
+    desk.components.mappings.change(mapping_of(desk).with_queues(epoch=EPOCH + 5))
     assert desk.components.topics.data_version is version
     desk.call(a_send("Other"))
     desk.sync()
@@ -192,7 +193,7 @@ def test_a_normal_topic_is_no_business_of_this_room():
     desk = BrokerHarness()
     desk.make_topic("Normal")
     desk.call(a_send("Normal"))
-    desk.pass_time(5_000, "offsets")
+    desk.pass_time(5_000, "kept files")
 
     assert desk.store.find_queue(MAPPING_TOPIC, 0) is None
     assert desk.disk.find_size(config_path(NAME)) is None
@@ -209,8 +210,8 @@ def test_a_new_physical_queue_is_behind_all_others():
     mapping = desk.components.mappings.find(TOPIC)
     assert mapping is not None
 
-    first = desk.components.mappings.allocate(mapping, [2], desk.now_ms)
-    second = desk.components.mappings.allocate(mapping, [2], desk.now_ms)
+    first = desk.components.mappings.allocate(mapping, [2])
+    second = desk.components.mappings.allocate(mapping, [2])
 
     config = desk.components.topics.find(TOPIC)
     assert config is not None
@@ -241,7 +242,7 @@ def test_an_expired_physical_queue_is_used_again_from_0():
 def test_a_topic_that_is_not_hosted_gets_no_physical_queue():
     """The refusal says what to do."""
     with pytest.raises(MappingRefused, match="create it there first"):
-        BrokerHarness().components.mappings.allocate(TopicMapping(topic="Nowhere", broker="a"), [0], 1)
+        BrokerHarness().components.mappings.allocate(TopicMapping(topic="Nowhere", broker="a"), [0])
 
 
 # Surviving.
@@ -250,7 +251,7 @@ def test_a_topic_that_is_not_hosted_gets_no_physical_queue():
 def test_records_are_enough_to_know_everything_again():
     """A broker that died before its first snapshot has lost nothing that it wrote."""
     desk = a_desk("a", "b", "a")
-    desk.components.mappings.put_move(a_move(0, state="planned"), desk.now_ms)
+    desk.components.mappings.put_move(a_move(0, state="planned"))
 
     again = a_desk(disk=desk.disk).components.mappings
 
@@ -263,16 +264,16 @@ def test_a_snapshot_and_what_came_after_it_make_the_whole():
     """The last word counts; a deletion is one."""
     desk = a_desk("a", "b")
     desk.sync()
-    desk.pass_time(5_000, "offsets", "flush")
+    desk.pass_time(5_000, "kept files", "flush")
     desk.sync()
     assert desk.disk.find_size(config_path(NAME))
     changed = mapping_of(desk).with_queues(mapping_of(desk).queues[0].seal(0), epoch=EPOCH + 1)
-    desk.components.mappings.change(changed, now_ms=desk.now_ms)
+    desk.components.mappings.change(changed)
 
     again = a_desk(disk=desk.disk)
 
     assert mapping_of(again) == changed
-    again.components.mappings.delete(TOPIC, again.now_ms)
+    again.components.mappings.delete(TOPIC)
     assert a_desk(disk=desk.disk).components.mappings.find(TOPIC) is None
 
 
@@ -282,7 +283,7 @@ def test_a_topic_whose_file_is_older_than_its_record_is_hosted():
     mapping = TopicMapping(topic="New", broker="a", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)})
     config = TopicConfig(name="New", read_queues=1, write_queues=1)
 
-    desk.components.mappings.change(mapping, now_ms=desk.now_ms, config=config)
+    desk.components.mappings.change(mapping, config=config)
 
     assert a_desk(disk=desk.disk).components.topics.find("New") == config
 
@@ -291,7 +292,7 @@ def test_a_snapshot_is_not_on_disk_before_what_it_says():
     """Otherwise a power cut would leave a mapping that the log has never heard of."""
     desk = a_desk("a", flush="sync")
 
-    desk.pass_time(5_000, "offsets")
+    desk.pass_time(5_000, "kept files")
     before = desk.disk.find_size(config_path(NAME))
     desk.call(a_send("Other"))
     desk.sync()
@@ -312,7 +313,7 @@ def test_javas_file_is_written_beside():
     """In its own form, homes without ends."""
     desk = a_desk("a")
     desk.sync()
-    desk.pass_time(5_000, "offsets", "flush")
+    desk.pass_time(5_000, "kept files", "flush")
     desk.sync()
 
     text = desk.disk.read_file(config_path(JAVA_NAME))
@@ -355,21 +356,21 @@ def test_a_folder_of_another_broker_is_known_by_its_records(by: str, options: di
     mapping = TopicMapping(
         topic=TOPIC, broker="a", scope="east", epoch=EPOCH, total=1, queues={0: new_logical_queue(0, "a", 0)}
     )
-    desk.components.mappings.change(mapping, now_ms=desk.now_ms)
+    desk.components.mappings.change(mapping)
     if by == "snapshot":
         desk.sync()
-        desk.pass_time(5_000, "offsets", "flush")
+        desk.pass_time(5_000, "kept files", "flush")
         desk.sync()
         assert b'"version":"1"' in (desk.disk.read_file(config_path(JAVA_NAME)) or b"")
 
     copied = BrokerHarness(disk=desk.disk, **options)
 
-    (said,) = copied.components.mappings.repairs
+    (said,) = logs(copied.effects, "mapping in the folder is not this broker's")
     assert reason in said.fields["reason"]
     assert not copied.components.mappings.placement(TOPIC, 0).is_led
     desk.disk.replace("holdfast/replica", b"")
     replica = BrokerHarness(disk=desk.disk, name="a", cluster="west", replica_of="a", ha_master="10.0.0.9:10912")
-    assert replica.components.mappings.repairs == []
+    assert not [line for line in replica.logged() if line.startswith("mapping in the folder")]
 
 
 def test_a_file_of_another_broker_is_refused_by_name():
@@ -381,7 +382,7 @@ def test_a_file_of_another_broker_is_refused_by_name():
     again = a_desk(disk=desk.disk)
 
     assert again.components.mappings.find(TOPIC) is None
-    assert any("belongs to b" in str(line.fields) for line in again.components.mappings.repairs)
+    assert any("belongs to b" in str(line.fields) for line in logs(again.effects, "mapping in the folder not adopted"))
 
 
 def test_offsets_that_java_kept_for_physical_queues_become_logical():
@@ -391,7 +392,7 @@ def test_offsets_that_java_kept_for_physical_queues_become_logical():
     desk.call(*[a_send(TOPIC, queue=3) for _ in range(5)])
     desk.components.offsets.commit("G", TOPIC, 3, 2)
     desk.components.offsets.commit("G", TOPIC, 0, 7)
-    desk.pass_time(5_000, "offsets")
+    desk.pass_time(5_000, "kept files")
     mapping = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=2, queues={1: new_logical_queue(1, "a", 3)})
     desk.disk.replace(config_path(JAVA_NAME), java_file(mapping))
 
@@ -405,6 +406,6 @@ def test_a_change_is_written_however_small_messages_must_be():
     desk = a_desk("a", message_size_max=64)
     mapping = mapping_of(desk).with_queues(mapping_of(desk).queues[0].prepare("b", 1))
 
-    desk.components.mappings.change(mapping, now_ms=desk.now_ms)
+    desk.components.mappings.change(mapping)
 
     assert a_desk(disk=desk.disk).components.mappings.find(TOPIC) == mapping

@@ -18,7 +18,7 @@ def a_desk_with_messages() -> BrokerHarness:
     desk = BrokerHarness(name="a")
     desk.make_topic(TOPIC, 1)
     mapping = TopicMapping(topic=TOPIC, broker="a", epoch=EPOCH, total=1, queues={0: new_logical_queue(0, "a", 0)})
-    desk.components.mappings.change(mapping, now_ms=desk.now_ms)
+    desk.components.mappings.change(mapping)
     for _ in range(4):
         desk.call(a_send(TOPIC))
     return desk
@@ -27,7 +27,7 @@ def a_desk_with_messages() -> BrokerHarness:
 def record(desk: BrokerHarness, queue: LogicalQueue) -> None:
     mapping = desk.components.mappings.find(TOPIC)
     assert mapping is not None
-    desk.components.mappings.change(mapping.with_queues(queue), now_ms=desk.now_ms)
+    desk.components.mappings.change(mapping.with_queues(queue))
 
 
 def reopen(desk: BrokerHarness, *, kept: int) -> BrokerHarness:
@@ -39,7 +39,7 @@ def reopen(desk: BrokerHarness, *, kept: int) -> BrokerHarness:
     return BrokerHarness(name="a", disk=desk.disk)
 
 
-def homes(desk: BrokerHarness) -> list[tuple[str, int, int]]:
+def homes(desk: BrokerHarness) -> list[tuple[str, int | None, int | None]]:
     mapping = desk.components.mappings.find(TOPIC)
     assert mapping is not None
     return [(home.broker, home.first, home.end) for home in mapping.queues[0].segments]
@@ -53,7 +53,7 @@ def test_a_grant_promises_no_more_than_is_before_it(kept: int):
 
     again = reopen(desk, kept=kept)
 
-    assert homes(again) == [("a", 0, kept), ("b", -1, -1)]
+    assert homes(again) == [("a", 0, kept), ("b", None, None)]
     told = [
         effect for effect in again.effects if isinstance(effect, Log) and "end of a segment was torn" in effect.event
     ]
@@ -70,7 +70,7 @@ def test_an_end_before_a_gap_is_taken_back_while_the_queue_is_led_here():
     again = reopen(desk, kept=2)
 
     assert homes(again)[0] == ("a", 0, 2)
-    assert homes(again)[-1] == ("a", FORCED_GAP, -1)
+    assert homes(again)[-1] == ("a", FORCED_GAP, None)
 
 
 def test_an_end_that_another_leader_knows_stays():
@@ -78,7 +78,7 @@ def test_an_end_that_another_leader_knows_stays():
     desk = a_desk_with_messages()
     record(desk, new_logical_queue(0, "a", 0).prepare("b", 0).seal(4).open_next())
 
-    assert homes(reopen(desk, kept=2)) == [("a", 0, 4), ("b", 4, -1)]
+    assert homes(reopen(desk, kept=2)) == [("a", 0, 4), ("b", 4, None)]
 
 
 def passed_over() -> LogicalQueue:
@@ -92,7 +92,7 @@ def test_what_was_granted_and_never_opened_ends_where_it_begins():
 
     record(desk, passed_over())
 
-    assert homes(desk) == [("x", 0, 4), ("a", 4, 0), ("b", 4 + FORCED_GAP, -1)]
+    assert homes(desk) == [("x", 0, 4), ("a", 4, 0), ("b", 4 + FORCED_GAP, None)]
 
 
 def test_a_home_that_was_passed_over_ends_behind_its_last_message():
@@ -112,7 +112,7 @@ def test_an_end_that_is_missing_on_disk_is_found_by_the_next_start(monkeypatch: 
         patch.setattr(mapping_table, "fill_ends", lambda mapping, _store: mapping)
         record(desk, passed_over())
 
-    assert homes(desk)[1] == ("a", 4, -1)
+    assert homes(desk)[1] == ("a", 4, None)
     assert homes(BrokerHarness(name="a", disk=desk.disk))[1] == ("a", 4, 0)
 
 
@@ -124,4 +124,4 @@ def test_an_end_for_which_there_is_no_room_stays_unknown():
 
     record(desk, LogicalQueue(0, (short.segments[0], leader)))
 
-    assert homes(desk) == [("a", 0, -1), ("b", 2, -1)]
+    assert homes(desk) == [("a", 0, None), ("b", 2, None)]

@@ -61,11 +61,10 @@ def test_an_answer_for_physical_queues_is_as_ever(desks: StaticBrokers):
 
 def test_whoever_does_not_lead_says_so(desks: StaticBrokers):
     """In upstream's words, so that every client understands."""
-    reads = desks["b"].components.segment_queries
+    queues = desks["b"].components.queues
 
-    assert reads.find_led(TOPIC, 0) is None
-    assert reads.find_led(TOPIC, 7) is None
-    assert reads.find_led("Normal", 0) is None
+    assert queues.resolve(TOPIC, 0) is None
+    assert queues.resolve(TOPIC, 7) is None
 
 
 def test_the_lowest_offset_follows_what_old_brokers_cleaned(desks: StaticBrokers):
@@ -126,11 +125,11 @@ def test_a_topic_that_is_gone_is_forgotten(desks: StaticBrokers):
     """What old brokers told of it does not count for a topic of the same name."""
     clean(desks, "b", 0, 1)
     ask(desks, 31)
-    reads = desks["a"].components.segment_queries
+    desks["a"].components.segment_queries.forget_topic(TOPIC)
 
-    reads.forget_topic(TOPIC)
-
-    assert reads.minimum(TOPIC, desks.queue(0)) == 0
+    view = desks["a"].components.queues.resolve(TOPIC, 0)
+    assert view is not None
+    assert view.offset_min == 0
 
 
 def test_an_undecided_segment_is_passed_over(desks: StaticBrokers):
@@ -171,3 +170,14 @@ def test_where_neither_answers_the_broker_is_named(desks: StaticBrokers):
 
     with pytest.raises(PeerFailed, match="broker b, which holds this part of the queue"):
         steps.throw(PeerFailed("connection refused"))
+
+
+@pytest.mark.parametrize("fields", [{}, {"offset": "-1"}, {"offset": "many"}])
+def test_an_answer_without_an_offset_is_no_answer(desks: StaticBrokers, fields: dict[str, str]):
+    """A number in its place would expire messages, or let readers skip them."""
+    reads = desks["a"].components.segment_queries
+    steps = reads.bounds(TOPIC, desks.queue(0).segments[1])
+    steps.send(None)
+
+    with pytest.raises(PeerFailed, match="broker b, which holds this part of the queue, answered without an offset"):
+        steps.send(Command(code=0, fields=fields))

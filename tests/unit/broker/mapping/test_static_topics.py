@@ -135,7 +135,7 @@ def test_sends_for_other_brokers_are_told_by_their_place_in_the_run(desks: Stati
     headers = [a_send(TOPIC, queue=queue) for queue in (0, 2, 1, 2)]
     sends.away_indexes = []
 
-    answers = sends.handle_run([send_header(one) for one in headers], [b"x"] * 4, [bytes(8)] * 4, desk.now_ms)
+    answers = sends.handle_run([send_header(one) for one in headers], [b"x"] * 4, [bytes(8)] * 4)
 
     assert sends.away_indexes == [1, 3]
     assert [len(answer) > 0 for answer in answers] == [True, False, True, False]
@@ -147,23 +147,23 @@ def test_sends_for_other_brokers_are_told_by_their_place_in_the_run(desks: Stati
 def test_offsets_are_kept_by_logical_queue(desks: StaticBrokers):
     """At the leader, in logical numbers; a commit and a query anywhere else find no leader."""
     desk = desks["b"]
-    desk.components.groups.ensure("G", desk.now_ms)
-    desks["a"].components.groups.ensure("G", desk.now_ms)
+    desk.components.groups.ensure("G")
+    desks["a"].components.groups.ensure("G")
 
     (committed,) = desk.call(a_commit(0, 2))
     (queried,) = desk.call(a_query(0))
-    elsewhere = desks["a"].components.offset_requests
+    elsewhere = desks["a"].components.queues
 
     assert committed.code == 0
     assert queried.fields["offset"] == "2"
     assert desk.components.offsets.queues_of("G", TOPIC) == {0: 2}
-    assert elsewhere._segment_queries.find_led(TOPIC, 0) is None
+    assert elsewhere.resolve(TOPIC, 0) is None
 
 
 def test_another_broker_asks_for_physical_offsets(desks: StaticBrokers):
     """A Java leader keeps asking the brokers that led before; what it commits there is translated too."""
     desk = desks["b"]
-    desk.components.groups.ensure("G", desk.now_ms)
+    desk.components.groups.ensure("G")
     home = desks.queue(0).leader
 
     desk.call(a_commit(home.queue_id, 1, lo="false"))
@@ -217,7 +217,7 @@ def test_offsets_behind_the_end_are_put_right_by_logical_ends(desks: StaticBroke
     desk = desks["b"]
     desk.components.offsets.commit("G", TOPIC, 0, 99)
     desk.components.offsets.commit("G", TOPIC, 2, 99)
-    desk.pass_time(5_000, "offsets")
+    desk.pass_time(5_000, "kept files")
 
     again = desks.restart("b")
 

@@ -214,7 +214,7 @@ def test_batches_are_there_after_a_restart(desk: BrokerHarness) -> None:
     again = BrokerHarness(disk=desk.disk)
 
     queue = again.store.queue("B", 0)
-    assert queue.is_batched
+    assert queue.accepts_batches
     assert (queue.offset_min, queue.offset_max, queue.next_offset) == (0, 7, 7)
     (answer,) = again.call(ours(2))
     assert answer.fields["queueOffset"] == "7"

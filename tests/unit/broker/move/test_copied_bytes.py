@@ -57,9 +57,9 @@ def test_a_copy_that_is_made_while_the_target_prepares_is_counted(flush: str, mo
     cluster = a_cluster(flush)
     allocate = Mappings.allocate
 
-    def copy(self: Mappings, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
-        found = allocate(self, mapping, queues, now_ms)
-        append_copy(cluster.stores["b"], found[0], now_ms)
+    def copy(self: Mappings, mapping: TopicMapping, queues: Iterable[int]) -> dict[int, int]:
+        found = allocate(self, mapping, queues)
+        append_copy(cluster.stores["b"], found[0], cluster.world.now_ms)
         return found
 
     monkeypatch.setattr(Mappings, "allocate", copy)
@@ -100,9 +100,9 @@ def test_a_forced_move_counts_too(*, is_planted: bool, monkeypatch: pytest.Monke
     cluster.kill("a")
     allocate = Mappings.allocate
 
-    def copy(self: Mappings, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
-        found = allocate(self, mapping, queues, now_ms)
-        append_copy(cluster.stores["b"], found[0], now_ms)
+    def copy(self: Mappings, mapping: TopicMapping, queues: Iterable[int]) -> dict[int, int]:
+        found = allocate(self, mapping, queues)
+        append_copy(cluster.stores["b"], found[0], cluster.world.now_ms)
         return found
 
     if is_planted:

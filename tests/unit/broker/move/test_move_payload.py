@@ -17,8 +17,10 @@ def a_luggage(desk: BrokerHarness) -> MovePayload:
         desk.components.offsets,
         desk.components.groups,
         desk.components.locks,
-        ForwardedNames(desk.store),
+        ForwardedNames(desk.store, desk.components.reply_gate.is_acknowledged, desk.components.turn),
         desk.components.sink_progress,
+        desk.components.members,
+        desk.components.turn,
     )
 
 
@@ -35,7 +37,7 @@ def a_packed_opening() -> OpenQueues:
     desk.components.offsets.commit("h", "T", 1, 11)
     desk.components.offsets.commit("h", "other", 1, 99)
     queues = [MessageQueue("T", NAME, queue) for queue in (0, 2)]
-    desk.components.locks.lock("g", "client", queues, desk.now_ms)
+    desk.components.locks.lock("g", "client", queues)
     return an_opening(a_luggage(desk), 0, 1)
 
 
@@ -51,23 +53,23 @@ def test_what_was_packed_is_there_after_unpacking() -> None:
     """The groups too: their consumers may be connected elsewhere."""
     desk = BrokerHarness()
 
-    a_luggage(desk).unpack(a_packed_opening(), [0], desk.now_ms)
+    a_luggage(desk).unpack(a_packed_opening(), [0])
 
     assert desk.components.offsets.find("g", "T", 0) == 10
     assert desk.components.offsets.find("h", "T", 1) is None
     assert desk.components.groups.find("g") is not None
-    assert desk.components.locks.lock("g", "another", [MessageQueue("T", NAME, 0)], desk.now_ms) == []
+    assert desk.components.locks.lock("g", "another", [MessageQueue("T", NAME, 0)]) == []
 
 
 def test_locks_are_left_behind_empty() -> None:
     """Who leads the queue no longer must not refuse it to anybody."""
     desk = BrokerHarness()
     queues = [MessageQueue("T", NAME, queue) for queue in (0, 1)]
-    desk.components.locks.lock("g", "client", queues, desk.now_ms)
+    desk.components.locks.lock("g", "client", queues)
 
     a_luggage(desk).forget("T", [0])
 
-    assert desk.components.locks.lock("g", "another", queues, desk.now_ms) == [queues[0]]
+    assert desk.components.locks.lock("g", "another", queues) == [queues[0]]
 
 
 def test_resets_are_told_where_their_queue_is_and_nowhere_else() -> None:
@@ -77,7 +79,7 @@ def test_resets_are_told_where_their_queue_is_and_nowhere_else() -> None:
         old.components.offsets.reset("g", "T", queue, 5, deliver=queue != 1)
     luggage = a_luggage(old)
 
-    a_luggage(new).unpack(an_opening(luggage, 0, 1), [0, 1], new.now_ms)
+    a_luggage(new).unpack(an_opening(luggage, 0, 1), [0, 1])
     luggage.forget("T", [0, 1])
 
     assert [new.components.offsets.pop_reset("g", "T", queue, 9) for queue in (0, 1, 2)] == [5, None, None]
@@ -92,12 +94,12 @@ def test_offsets_are_restored_only_where_the_file_is_older_than_the_move() -> No
     state = MoveState(move=move, opening=a_packed_opening(), saved=luggage.save_count)
     desk.components.offsets.commit("g", "T", 0, 1)
 
-    luggage.restore("c", [state], desk.now_ms)
+    luggage.restore("c", [state])
     assert desk.components.offsets.find("g", "T", 0) == 1
-    luggage.restore("b", [state], desk.now_ms)
+    luggage.restore("b", [state])
     assert desk.components.offsets.find("g", "T", 0) == 10
     desk.components.offsets.commit("g", "T", 0, 15)
-    desk.pass_time(5_000, "offsets")
-    luggage.restore("b", [state], desk.now_ms)
+    desk.pass_time(5_000, "kept files")
+    luggage.restore("b", [state])
 
     assert desk.components.offsets.find("g", "T", 0) == 15

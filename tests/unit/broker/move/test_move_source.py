@@ -183,7 +183,7 @@ def test_a_target_that_does_not_host_the_topic_as_static_refuses() -> None:
     """A normal topic of that name is in its way; the operator reads why."""
     cluster = MovingCluster("a", "b")
     cluster.make_topic({0: "a"})
-    cluster.components["b"].mappings.delete(TOPIC, cluster.world.now_ms)
+    cluster.components["b"].mappings.delete(TOPIC)
     cluster.request("b", RequestCode.UPDATE_AND_CREATE_TOPIC, None, topic=TOPIC, readQueueNums="4", writeQueueNums="4")
 
     move = cluster.move("a", "b", 0)
@@ -355,7 +355,7 @@ def test_who_asks_late_is_told_though_the_queue_is_about_to_come_back() -> None:
     mappings = cluster.components["a"].mappings
     record = mappings.find(TOPIC)
     assert record is not None
-    mappings.change(record.with_queues(record.queues[0].prepare("a", 7)), now_ms=cluster.world.now_ms)
+    mappings.change(record.with_queues(record.queues[0].prepare("a", 7)))
 
     answer = cluster.request("a", RequestCode.QUERY_MOVE, MoveQuery(move=move.id, topic=TOPIC, queues=[0]))
 

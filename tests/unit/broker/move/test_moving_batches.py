@@ -44,7 +44,7 @@ def counts(cluster: MovingCluster, queue: int = 0) -> list[int]:
     for segment in cluster.logical_queue(queue).readable:
         store = cluster.stores[segment.broker]
         log = store.find_queue(TOPIC, segment.queue_id)
-        assert log is None or log.is_batched
+        assert log is None or log.accepts_batches
         for position, _, _ in () if log is None else log.entries(0, 10_000):
             record = store.read_record(position)
             assert record is not None
@@ -55,7 +55,7 @@ def counts(cluster: MovingCluster, queue: int = 0) -> list[int]:
 def kind(cluster: MovingCluster, broker: str) -> bool:
     config = cluster.components[broker].topics.find(TOPIC)
     assert config is not None
-    return config.has_batch_index
+    return config.accepts_batches
 
 
 def test_batches_stay_whole_through_moves() -> None:
@@ -106,7 +106,7 @@ def test_a_forced_move_brings_the_index_along() -> None:
     cluster.restart("a")
     cluster.run(30_000)
 
-    assert cluster.stores["a"].queue(TOPIC, 0).is_batched
+    assert cluster.stores["a"].queue(TOPIC, 0).accepts_batches
     assert counts(cluster) == [5, 3]
     assert cluster.logical_queue(0).segments[0].end == 5
 
@@ -164,7 +164,7 @@ def test_a_record_that_is_newer_than_the_file_of_topics_says_how_it_is_indexed()
     rooms = cluster.components["a"]
     config = TopicConfig(name=TOPIC, read_queues=1, write_queues=1, attributes={"queue.type": "BatchCQ"})
     record = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)})
-    rooms.mappings.change(record, now_ms=cluster.world.now_ms, config=config)
+    rooms.mappings.change(record, config=config)
     cluster.kill("a")
     cluster.restart("a")
     cluster.run(5_000)
@@ -189,7 +189,7 @@ def test_a_normal_topic_of_batches_becomes_static_as_it_is() -> None:
     """Its batches stay where they are, and the next one follows them."""
     cluster = MovingCluster("a")
     config = TopicConfig(name=TOPIC, read_queues=1, write_queues=1, attributes={"queue.type": "BatchCQ"})
-    cluster.components["a"].topics.put(config, cluster.world.now_ms)
+    cluster.components["a"].topics.put(config)
     assert send(cluster, "a", 5) == 0
     record = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)})
 

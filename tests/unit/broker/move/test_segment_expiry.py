@@ -261,7 +261,7 @@ def test_a_broker_that_is_not_drained_keeps_its_file_for_normal_topics() -> None
     """It only never had a queue of the static topic: its other messages make no file end."""
     cluster = a_cluster("a", "b", leaders={0: "a", 1: "a"})
     normal = TopicConfig(name="N", read_queues=1, write_queues=1)
-    cluster.components["b"].topics.put(normal, cluster.world.now_ms)
+    cluster.components["b"].topics.put(normal)
     store = cluster.stores["b"]
     store.stage(store.queue("N", 0), b"x", b"", 0, 0, 0, bytes(8), 0, cluster.world.now_ms)
 

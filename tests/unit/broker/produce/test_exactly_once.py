@@ -7,7 +7,7 @@ import pytest
 from tests.support.cluster.broker_machine import a_send
 from tests.support.cluster.broker_machines import TOPIC, StaticBroker, StaticBrokers
 
-from holdfast.broker.consume.consumer_offsets import TIMER
+from holdfast.broker.flow.component import SAVE_TIMER
 from holdfast.broker.move.move_payload import MovePayload
 from holdfast.broker.relay.forward_dedup import ForwardedNames
 from holdfast.wire.frames.codes import ResponseCode
@@ -59,9 +59,15 @@ def desks(request: pytest.FixtureRequest) -> StaticBrokers:
     return found
 
 
+def save(desk: StaticBroker) -> None:
+    """Let the broker take a snapshot of the progress, and write it once the log is on disk."""
+    desk.pass_time(5_000, SAVE_TIMER, "flush")
+    desk.sync()
+
+
 def ask(desk: StaticBroker, command: Command) -> tuple[int, SinkState | None]:
     config = desk.components.topics.find(command.fields["b"])
-    (answer,) = desk.call(whole(command) if config is not None and config.has_batch_index else command)
+    (answer,) = desk.call(whole(command) if config is not None and config.accepts_batches else command)
     is_behind = answer.code == ResponseCode.SINK_OUT_OF_SEQUENCE
     return answer.code, msgspec.json.decode(answer.remark or "", type=SinkState) if is_behind else None
 
@@ -129,7 +135,7 @@ def test_it_is_known_after_a_restart(desks: StaticBrokers, *, is_saved: bool):
     """From the records, and from the snapshot with the records behind it."""
     ask(desks["a"], rows(0, 2))
     if is_saved:
-        desks["a"].pass_time(5_000, TIMER)
+        save(desks["a"])
     ask(desks["a"], rows(2, 2))
 
     desk = desks.restart("a")
@@ -144,7 +150,7 @@ def test_it_is_known_after_a_restart(desks: StaticBrokers, *, is_saved: bool):
 def test_records_before_the_snapshot_are_not_read_again(desks: StaticBrokers):
     """Or a start would take longer with every message there ever was."""
     ask(desks["a"], rows(0, 2))
-    desks["a"].pass_time(5_000, TIMER)
+    save(desks["a"])
     read = []
     desk = desks["a"]
     desk.disk.replace("config/holdfastSink.json", desk.disk.read_file("config/holdfastSink.json") or b"")
@@ -165,7 +171,7 @@ def test_it_moves_with_the_queue(desks: StaticBrokers):
         move="m", source="a", topic=TOPIC, scope="__global__", epoch=1, total=1, queues=[], sinks=packed
     )
 
-    luggage(desks["b"]).unpack(opening, [0], desks["b"].now_ms)
+    luggage(desks["b"]).unpack(opening, [0])
     luggage(desks["a"]).forget(TOPIC, [0])
 
     assert ask(desks["b"], rows(0, 2))[0] == ResponseCode.SINK_OUT_OF_SEQUENCE
@@ -231,8 +237,10 @@ def luggage(desk: StaticBroker) -> MovePayload:
         desk.components.offsets,
         desk.components.groups,
         desk.components.locks,
-        ForwardedNames(desk.store),
+        ForwardedNames(desk.store, desk.components.reply_gate.is_acknowledged, desk.components.turn),
         desk.components.sink_progress,
+        desk.components.members,
+        desk.components.turn,
     )
 
 

@@ -2,7 +2,7 @@ import pytest
 from tests.support.broker_clients import a_heartbeat, connect_client, pop_requests
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 
-from holdfast.broker.tables.client_calls import TIMER
+from holdfast.broker.flow.rpc import TIMER
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import RESPONSE, Command
 from holdfast.wire.records.properties import parse_properties

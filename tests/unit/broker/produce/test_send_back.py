@@ -108,7 +108,7 @@ def test_a_hopeless_message_goes_to_the_dead_letters(desk: BrokerHarness, fields
 
 def test_the_groups_own_maximum_counts_for_clients_that_name_none(desk: BrokerHarness) -> None:
     """Very old clients send a number that they do not mean."""
-    desk.components.groups.put(GroupConfig(group_name="g", retry_max_times=0), desk.now_ms)
+    desk.components.groups.put(GroupConfig(group_name="g", retry_max_times=0))
     old = a_request(RequestCode.CONSUMER_SEND_MSG_BACK, version=100, group="g", maxReconsumeTimes=9)
 
     old.fields["offset"] = str(send_one(desk))
@@ -119,7 +119,7 @@ def test_the_groups_own_maximum_counts_for_clients_that_name_none(desk: BrokerHa
 
 def test_a_group_without_retry_queues_drops_what_is_returned(desk: BrokerHarness) -> None:
     """The client is told that all is well, as upstream does."""
-    desk.components.groups.put(GroupConfig(group_name="g", retry_queue_nums=0), desk.now_ms)
+    desk.components.groups.put(GroupConfig(group_name="g", retry_queue_nums=0))
     written = desk.store.written
 
     position = send_one(desk)

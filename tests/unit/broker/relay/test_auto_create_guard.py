@@ -1,7 +1,7 @@
 """A send to a broker that has not heard of a static topic goes to the leader, and makes no other topic of that name."""
 
 import pytest
-from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.assembly import Components
@@ -9,6 +9,7 @@ from holdfast.broker.flow.awaitables import ParallelCalls, Pause
 from holdfast.broker.relay import auto_create_guard
 from holdfast.broker.relay.auto_create_guard import LOOKUP_VALID_MS, QUERIED_MAX
 from holdfast.machine.events import ChannelId
+from holdfast.model.access.identity import ANONYMOUS
 from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
@@ -273,28 +274,41 @@ def rooms(cluster: MovingCluster) -> Components:
 @pytest.mark.parametrize("fields", [("N", "nothing"), ("in valid", "TBW102"), ("%RETRY%g", "TBW102"), ("M", "TBW102")])
 def test_what_a_send_does_not_create_is_not_asked_for(rooms: Components, fields: tuple[str, str]) -> None:
     """Without a template, or with a name that cannot be; for a group of its own; what is there."""
-    rooms.topics.put(TopicConfig(name="M"), 0)
+    rooms.topics.put(TopicConfig(name="M"))
     topic, template = fields
 
-    assert not rooms.auto_create_guard.is_create_unsafe(SendFields(topic=topic, default_topic=template, queue_id=0), 0)
-    assert rooms.auto_create_guard.is_create_unsafe(SendFields(topic="N", queue_id=0), 0)
+    assert not rooms.auto_create_guard.is_create_unsafe(SendFields(topic=topic, default_topic=template, queue_id=0))
+    assert rooms.auto_create_guard.is_create_unsafe(SendFields(topic="N", queue_id=0))
 
 
 def test_what_was_just_read_stands_behind_what_waited(rooms: Components) -> None:
     """Another read of the event in which a name server answers is not taken first."""
     asking, errands, send = rooms.auto_create_guard, rooms.turn, SendFields(topic="N", queue_id=0)
     (frame,), _ = split_frames(memoryview(encode_command(a_send("N"))))
-    asking.divert(frame, a_send("N"), ("N", 0), ChannelId(1), "10.0.0.1:1")
+    asking.divert(frame, a_send("N"), ("N", 0), ChannelId(1), ANONYMOUS)
     (steps,) = errands.drain_procedures()
 
     wait = steps.send(None)
     assert isinstance(wait, ParallelCalls)
     wait = steps.send([PeerFailed("no answer")] * len(wait.calls))
     assert isinstance(wait, Pause)
-    assert asking.is_create_unsafe(send, errands.now_ms)
+    assert asking.is_create_unsafe(send)
     assert not errands.frames
 
     with pytest.raises(StopIteration):
         steps.send(None)
-    assert not asking.is_create_unsafe(send, errands.now_ms)
-    assert errands.pop_frames() == (1, encode_command(a_send("N")))
+    assert not asking.is_create_unsafe(send)
+    assert errands.pop_frames() == (1, encode_command(a_send("N")), ANONYMOUS)
+
+
+def test_a_topic_that_exists_is_not_created_again() -> None:
+    """The sender gets it as it is."""
+    broker = BrokerHarness()
+    guard = broker.components.auto_create_guard
+
+    created = guard.create_for_send("T", "TBW102", 2)
+    broker.pass_time(0, "stats")
+
+    assert isinstance(created, TopicConfig)
+    assert created.write_queues == 2
+    assert guard.create_for_send("T", "TBW102", 4) == created

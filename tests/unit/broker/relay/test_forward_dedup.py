@@ -17,6 +17,10 @@ def desk() -> BrokerHarness:
     return desk
 
 
+def names(desk: BrokerHarness) -> ForwardedNames:
+    return ForwardedNames(desk.store, desk.components.reply_gate.is_acknowledged, desk.components.turn)
+
+
 def a_name(position: int, stream: str = "level 1", source: str = "a") -> ForwardName:
     return ForwardName(source=source, stream=stream, position=position)
 
@@ -24,14 +28,14 @@ def a_name(position: int, stream: str = "level 1", source: str = "a") -> Forward
 def note(desk: BrokerHarness, forwarded: ForwardedNames, position: int, *, settled: int = 0, queue: int = 0) -> None:
     """Take a message."""
     draft = Draft(topic="T", queue_id=0, body=b"x", properties={}, born_ms=1, born_host=bytes(8))
-    stored = desk.components.writer.append(draft, desk.now_ms)
+    stored = desk.components.writer.append(draft)
     fields = ForwardFields(source="a", stream="level 1", position=position, settled=settled, topic="T", queue_id=queue)
-    forwarded.add(fields, stored.position, desk.now_ms)  # type: ignore[union-attr]
+    forwarded.add(fields, stored.position)  # type: ignore[union-attr]
 
 
 def test_a_name_is_known_once_its_message_was_taken(desk: BrokerHarness) -> None:
     """By broker, stream and position: all of them."""
-    forwarded = ForwardedNames(desk.store)
+    forwarded = names(desk)
 
     note(desk, forwarded, 7)
 
@@ -41,20 +45,20 @@ def test_a_name_is_known_once_its_message_was_taken(desk: BrokerHarness) -> None
 
 def test_names_are_known_after_a_restart(desk: BrokerHarness) -> None:
     """They are in the log, beside their messages."""
-    note(desk, ForwardedNames(desk.store), 7)
+    note(desk, names(desk), 7)
     desk.store.close(desk.now_ms)
 
-    assert a_name(7) in ForwardedNames(BrokerHarness(disk=desk.disk).store)
+    assert a_name(7) in names(BrokerHarness(disk=desk.disk))
 
 
 def test_a_name_without_its_message_counts_for_nothing(desk: BrokerHarness) -> None:
     """When power was lost the one may be gone and the other not: then the message is taken, not missed."""
-    forwarded = ForwardedNames(desk.store)
+    forwarded = names(desk)
     fields = ForwardFields(source="a", stream="level 1", position=7, settled=0, topic="T", queue_id=0)
-    forwarded.add(fields, 12_345, desk.now_ms)
+    forwarded.add(fields, 12_345)
     desk.store.close(desk.now_ms)
 
-    assert a_name(7) not in ForwardedNames(BrokerHarness(disk=desk.disk).store)
+    assert a_name(7) not in names(BrokerHarness(disk=desk.disk))
 
 
 def test_records_of_nobody_know_what_are_passed_over(desk: BrokerHarness) -> None:
@@ -62,15 +66,15 @@ def test_records_of_nobody_know_what_are_passed_over(desk: BrokerHarness) -> Non
     queue = desk.store.queue(FORWARD_TOPIC, 0)
     desk.store.stage(queue, b"{nonsense", b"", 0, 0, 1, bytes(8), 0, desk.now_ms)
     desk.store.write()
-    note(desk, ForwardedNames(desk.store), 7)
+    note(desk, names(desk), 7)
     desk.store.close(desk.now_ms)
 
-    assert a_name(7) in ForwardedNames(BrokerHarness(disk=desk.disk).store)
+    assert a_name(7) in names(BrokerHarness(disk=desk.disk))
 
 
 def test_what_will_not_come_again_is_forgotten(desk: BrokerHarness) -> None:
     """By the sender's word; otherwise the oldest goes when there are too many."""
-    forwarded = ForwardedNames(desk.store)
+    forwarded = names(desk)
     note(desk, forwarded, 7)
     note(desk, forwarded, 8)
 
@@ -83,7 +87,7 @@ def test_memory_is_bounded(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch)
     """Also against senders that settle nothing, or invent streams."""
     monkeypatch.setattr(module, "NAMES_MAX", 3)
     monkeypatch.setattr(module, "STREAMS_MAX", 2)
-    forwarded = ForwardedNames(desk.store)
+    forwarded = names(desk)
 
     for position in range(5):
         note(desk, forwarded, position)
@@ -98,7 +102,7 @@ def test_memory_is_bounded(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch)
 
 def test_names_go_along_with_their_queues_only(desk: BrokerHarness) -> None:
     """Other queues and topics stay."""
-    here, there = ForwardedNames(desk.store), ForwardedNames(BrokerHarness().store)
+    here, there = names(desk), names(BrokerHarness())
     note(desk, here, 7, queue=0)
     note(desk, here, 8, queue=1)
 

@@ -4,6 +4,7 @@ from tests.support.broker_clients import a_heartbeat, a_subscription
 from tests.support.cluster.simulated import TOPIC, MovingCluster
 from tests.support.cluster.simulated_world import ManualClient
 
+from holdfast.broker.flow.awaitables import CALLS
 from holdfast.broker.relay.group_gossip import LIFE_MS, ROUND_MS
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -153,7 +154,7 @@ def test_without_static_topics_nothing_is_said() -> None:
     cluster.run(3 * ROUND_MS)
 
     assert members(cluster, "b") == []
-    assert not cluster.components["a"].peer_calls._connections
+    assert not [address for address, purpose in cluster.components["a"].rpc._connections if purpose == CALLS]
 
 
 def test_members_of_another_cluster_count_only_where_a_topic_is_fixed_in_both() -> None:

@@ -4,9 +4,10 @@ import pytest
 from tests.support.cluster.broker_machine import a_send
 
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure
-from holdfast.broker.flow.turn import Turn
 from holdfast.broker.relay.relay_client import RelayClient, Target, WaitingRequest, answers_in, choose_batch, is_not_led
 from holdfast.machine.events import ChannelId
+from holdfast.machine.turn import Turn
+from holdfast.model.access.identity import Identity, IdentityKind
 from holdfast.model.errors import PeerFailed
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command, encode_command, response
@@ -14,13 +15,14 @@ from holdfast.wire.frames.fields import from_fields, to_fields
 from holdfast.wire.requests.relay import RelayAnswer, RelayFields
 
 ADDRESS = "10.0.0.9:10911"
+SENDER = Identity(IdentityKind.USER, "alice", "1.2.3.4:5")
 TARGET = Target(("T", 3), ADDRESS, generation=7)
 ANSWER = Command(code=0, fields=to_fields(RelayAnswer(boot=77)))
 
 
 def a_request(opaque: int = 1, *, channel: int = 1, hops: int = 0, body: bytes = b"x") -> WaitingRequest:
     command = a_send(opaque=opaque, body=body)
-    return WaitingRequest(ChannelId(channel), "1.2.3.4:5", encode_command(command), command, hops, deadline_ms=2_500)
+    return WaitingRequest(ChannelId(channel), SENDER, encode_command(command), command, hops, deadline_ms=2_500)
 
 
 def some_envelopes(now_ms: int = 0) -> tuple[RelayClient, Turn]:
@@ -54,7 +56,16 @@ def test_it_says_whose_request_it_is_and_numbers_rise() -> None:
     wait = envelopes.send_reliably(batch, TARGET).send(None)
 
     assert asked(wait) == RelayFields(
-        source="a", boot=5, number=1, settled=1, hops=2, client="1.2.3.4:5", topic="T", queue=3, generation=7
+        source="a",
+        boot=5,
+        number=1,
+        settled=1,
+        hops=2,
+        client="1.2.3.4:5",
+        user="alice",
+        topic="T",
+        queue=3,
+        generation=7,
     )
     assert isinstance(wait, PeerCall)
     assert wait.command.body == batch[0].frame + batch[1].frame

@@ -20,9 +20,7 @@ def a_desk(flush: str = "async") -> BrokerHarness:
     desk = BrokerHarness(flush=flush)
     desk.make_topic("T", 1)
     queue = new_logical_queue(0, "broker-a", 0)
-    desk.components.mappings.change(
-        TopicMapping(topic="T", broker="broker-a", epoch=1, total=2, queues={0: queue}), now_ms=desk.now_ms
-    )
+    desk.components.mappings.change(TopicMapping(topic="T", broker="broker-a", epoch=1, total=2, queues={0: queue}))
     return desk
 
 
@@ -91,7 +89,7 @@ def test_a_pull_is_answered_when_there_is_something_or_its_time_is_up() -> None:
     assert [(told.opaque, told.code) for told in opened(answer)] == [(9, ResponseCode.SUCCESS)]
     late = a_pull(opaque=10, offset=1, sysFlag="6")
     assert desk.call(an_envelope(late, number=2)) == []
-    desk.pass_time(15_000, "holds")
+    desk.pass_time(15_000, "parked pulls")
     assert [told.code for told in opened(desk.answers[1][0])] == [ResponseCode.PULL_NOT_FOUND]
 
 

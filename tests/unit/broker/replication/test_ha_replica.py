@@ -15,6 +15,7 @@ from holdfast.machine.effects import Log, OpenChannel, SendBytes
 from holdfast.machine.events import ChannelId, StreamReceived
 from holdfast.model.errors import DiskFull
 from holdfast.sim.world.disk import SimDisk
+from holdfast.store.recovery.replica_log import Indexing
 from holdfast.wire.cluster.ha import encode_head
 from holdfast.wire.frames.codes import ResponseCode
 
@@ -391,12 +392,12 @@ def test_records_that_waited_for_their_topic_and_find_no_space_are_no_fault_of_t
     """The replica reports why it does not follow, and tries again."""
     pair.connect_and_catch_up()
 
-    def refuse() -> None:
+    def refuse(_indexing: Indexing) -> None:
         raise DiskFull("there is no space for consumequeue/T/0/0")
 
     monkeypatch.setattr(pair.replica.store.replica, "create_entries", refuse)
 
-    pair.replica.components.ha_replica.resume_waiting(pair.replica.now_ms)
+    pair.replica.components.ha_replica.resume_waiting()
 
     assert pair.state == "broken"
 

@@ -7,7 +7,8 @@ import pytest
 from tests.support.cluster.broker_machine import BrokerHarness
 from tests.support.cluster.replica_machines import ReplicaPair
 
-from holdfast.broker.flow.peer_calls import PURPOSE as CALLS
+from holdfast.broker.flow.awaitables import CALLS
+from holdfast.broker.naming.registration import PURPOSE as REGISTRATION
 from holdfast.broker.replication.ha_master import HAD_REPLICA_PATH
 from holdfast.machine.effects import OpenChannel
 from holdfast.machine.events import ChannelFailed, ChannelId, ChannelOpened, FramesReceived
@@ -65,18 +66,18 @@ def desk() -> Returning:
     disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:5,1:5}}}')
     disk.replace("config/topics.json", b'{"topicConfigTable":{}}')
     returning = Returning(disk)
-    returning.components.topics.put(TopicConfig(name="T"), 0)
+    returning.components.topics.put(TopicConfig(name="T"))
     returning.components.topics.changed.clear()
     return returning
 
 
 def test_what_was_committed_at_the_replica_is_known_before_the_broker_registers(desk: Returning) -> None:
     """Only what is newer; and only replicas of its own are asked."""
-    assert (desk.dialed(CALLS), desk.dialed("")) == ([NAME_SERVER], [])
+    assert (desk.dialed(CALLS), desk.dialed(REGISTRATION)) == ([NAME_SERVER], [])
     asked = desk.take_call(NAME_SERVER, 8, INFO)
     assert asked is not None
     assert asked.code == RequestCode.GET_BROKER_CLUSTER_INFO
-    assert (desk.dialed(CALLS), desk.dialed("")) == ([NAME_SERVER, REPLICA], [])
+    assert (desk.dialed(CALLS), desk.dialed(REGISTRATION)) == ([NAME_SERVER, REPLICA], [])
 
     asked = desk.take_call(REPLICA, 9, b'{"offsetTable":{"T@g":{"0":9,"1":3},"T@new":{"0":1},"deleted@g":{"0":7}}}')
 
@@ -85,7 +86,7 @@ def test_what_was_committed_at_the_replica_is_known_before_the_broker_registers(
     offsets = desk.components.offsets
     assert [offsets.find("g", "T", 0), offsets.find("g", "T", 1), offsets.find("new", "T", 0)] == [9, 5, 1]
     assert offsets.find("g", "deleted", 0) is None, "the replica was away when the topic was deleted"
-    assert desk.dialed("") == [NAME_SERVER]
+    assert desk.dialed(REGISTRATION) == [NAME_SERVER]
 
 
 @pytest.mark.parametrize("answer", [None, b"nonsense"])
@@ -94,7 +95,7 @@ def test_a_replica_that_does_not_answer_is_not_waited_for(desk: Returning, answe
     desk.take_call(NAME_SERVER, 8, INFO)
     desk.take_call(REPLICA, 9, answer)
 
-    assert desk.dialed("") == [NAME_SERVER]
+    assert desk.dialed(REGISTRATION) == [NAME_SERVER]
     assert desk.components.offsets.find("g", "T", 0) == 5
 
 
@@ -102,7 +103,7 @@ def test_a_name_server_that_is_down_does_not_keep_the_broker_from_trying(desk: R
     """It registers as soon as there is one."""
     desk.take_call(NAME_SERVER, 8, None)
 
-    assert desk.dialed("") == [NAME_SERVER]
+    assert desk.dialed(REGISTRATION) == [NAME_SERVER]
 
 
 def test_a_master_remembers_that_it_had_a_replica() -> None:

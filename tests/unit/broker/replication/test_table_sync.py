@@ -8,8 +8,8 @@ from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.cluster.machine import codes, logs
 from tests.support.cluster.replica_machines import CALL_CHANNEL, ReplicaPair, log_bytes, make_static
 
-from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.failover.offset_backup import _newest
+from holdfast.broker.flow.component import SAVE_TIMER
 from holdfast.broker.replication.table_sync import NAME as COMMITS_FILE
 from holdfast.broker.replication.table_sync import TIMER
 from holdfast.machine.events import ChannelClosed
@@ -32,7 +32,7 @@ GROUP = "consumers"
 def pair() -> ReplicaPair:
     pair = ReplicaPair()
     pair.master.make_topic("T")
-    pair.master.components.groups.put(GroupConfig(group_name=GROUP), pair.master.now_ms)
+    pair.master.components.groups.put(GroupConfig(group_name=GROUP))
     pair.send(10)
     return pair
 
@@ -89,14 +89,40 @@ def test_delay_offsets_follow_and_are_on_disk(pair: ReplicaPair) -> None:
 
 def test_offsets_are_not_believed_before_the_log_is_as_far(pair: ReplicaPair) -> None:
     """A group would skip what the replica does not have yet."""
-    commit(pair.master, 10)
+    pair.sync_tables()
+    pair.connect_and_catch_up()
+    pair.send(2)
+    commit(pair.master, 12)
 
     pair.sync_tables()
     assert committed(pair.replica) is None
-    pair.connect_and_catch_up()
+    pair.exchange()
     pair.replica.pass_time(1, TIMER)
 
-    assert committed(pair.replica) == 10
+    assert committed(pair.replica) == 12
+
+
+def test_nothing_is_lost_to_a_master_whose_log_is_another_one(pair: ReplicaPair) -> None:
+    """It lost its disk: the replica has the last copy of the messages, and of what is known about them."""
+    pair.sync_tables()
+    pair.connect_and_catch_up()
+    commit(pair.master, 4)
+    pair.sync_tables()
+    pair.disconnect()
+    commit(pair.replica, 7)
+    pair.replica.pass_time(1_000, TIMER, SAVE_TIMER)
+    again = ReplicaPair(BrokerHarness(name="broker-a"), replica_disk=pair.replica.disk)
+
+    for _ in range(3):
+        again.sync_tables()
+        again.connect()
+        again.exchange()
+
+    assert again.state == "ahead"
+    assert again.replica.components.topics.find("T") is not None
+    assert again.replica.components.groups.find(GROUP) is not None
+    assert again.replica.store.find_queue("T", 0) is not None
+    assert committed(again.replica) == 7
 
 
 def test_nothing_is_copied_before_the_topics_are_known(pair: ReplicaPair) -> None:
@@ -123,13 +149,14 @@ def test_a_topic_that_is_made_while_the_replica_follows_is_asked_for(pair: Repli
     pair.sync_tables(milliseconds=1)
 
     assert pair.replica.store.replica.awaited_topic is None
-    assert pair.replica.store.queue("B", 0).is_batched
+    assert pair.replica.store.queue("B", 0).accepts_batches
     assert pair.replica.store.queue("B", 0).offset_max == 1
     assert codes(pair.replica.call(a_pull(offset=10))) == [0]
 
 
-def test_records_of_a_new_topic_are_readable_though_the_master_dies_while_it_tells_the_rest(
-    pair: ReplicaPair, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("last_step", ["_fetch_mappings", "_exchange_offsets", "_fetch_end"])
+def test_records_of_a_new_topic_are_readable_if_the_master_dies_after_it_sent_its_topics(
+    pair: ReplicaPair, monkeypatch: pytest.MonkeyPatch, last_step: str
 ) -> None:
     """Their topic is known by then, and no later sync may ever come."""
 
@@ -141,7 +168,7 @@ def test_records_of_a_new_topic_are_readable_though_the_master_dies_while_it_tel
     pair.master.make_topic("new")
     pair.master.call(a_send("new"))
     pair.exchange()
-    monkeypatch.setattr(pair.replica.components.table_sync, "_send_commits", die)
+    monkeypatch.setattr(pair.replica.components.table_sync, last_step, die)
 
     pair.sync_tables(milliseconds=1)
 
@@ -166,7 +193,7 @@ def test_records_of_a_topic_that_nobody_has_any_more_do_not_wait_for_ever(pair: 
     pair.master.call(a_send("gone"))
     pair.exchange()
     pair.sync_tables(milliseconds=1)
-    assert pair.replica.store.queue("gone", 0).is_batched
+    assert pair.replica.store.queue("gone", 0).accepts_batches
     assert pair.replica.store.queue("gone", 0).offset_max == 1
 
 
@@ -214,7 +241,7 @@ def test_a_group_that_came_into_being_at_the_replica_is_carried_back_with_its_of
     """The master would refuse commits of a group that it does not know."""
     pair.sync_tables()
     pair.connect_and_catch_up()
-    pair.replica.components.groups.ensure("new", pair.replica.now_ms)
+    pair.replica.components.groups.ensure("new")
     commit(pair.replica, 3, group="new")
 
     pair.sync_tables()
@@ -230,13 +257,15 @@ def test_what_is_to_be_carried_back_survives_a_restart_of_the_replica(pair: Repl
     commit(pair.replica, 7)
     pair.replica.feed(ChannelClosed(CALL_CHANNEL, pair.replica.now_ms))
     pair.replica.components.table_sync.master = None
-    pair.replica.pass_time(1_000, TIMER, OFFSETS_TIMER)
+    pair.replica.pass_time(1_000, TIMER, SAVE_TIMER)
     assert pair.replica.disk.read_file(f"config/{COMMITS_FILE}") is not None
     pair.replica.disk.sync()
 
     again = ReplicaPair(pair.master, replica_disk=pair.replica.disk)
     assert committed(again.replica) == 7
     again.sync_tables()
+    again.connect_and_catch_up()
+    again.sync_tables(milliseconds=0)
 
     assert committed(pair.master) == 7
 
@@ -257,7 +286,7 @@ def test_a_forced_move_is_told_what_groups_committed_at_the_replica() -> None:
     pair = ReplicaPair()
     make_static(pair.master)
     for group in ("early", "late"):
-        pair.master.components.groups.put(GroupConfig(group_name=group), pair.master.now_ms)
+        pair.master.components.groups.put(GroupConfig(group_name=group))
         commit(pair.master, 1, topic="S", group=group)
     pair.sync_tables()
     pair.connect_and_catch_up()

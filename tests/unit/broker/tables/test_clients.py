@@ -3,11 +3,13 @@ from tests.support.broker_clients import a_heartbeat, a_request, a_subscription,
 from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.broker.tables.clients import SCAN_INTERVAL_MS, SHORT_TIMEOUT_PERIOD_MS, TIMER
-from holdfast.machine.effects import CloseChannel
+from holdfast.machine.effects import CloseChannel, SendBytes
+from holdfast.machine.turn import Turn
 from holdfast.model.group import GroupConfig
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.frames.command import BINARY, Command
+from holdfast.wire.frames.command import BINARY, Command, decode_command
+from holdfast.wire.frames.frame import JSON, split_frames
 from holdfast.wire.requests.heartbeat import CAPABILITIES_FIELD, INNER_BATCH_CAPABILITY
 
 T = a_subscription("T")
@@ -122,7 +124,7 @@ def test_members_of_a_broadcast_group_are_never_told(desk: BrokerHarness) -> Non
 
 def test_a_group_can_forbid_notifications(desk: BrokerHarness) -> None:
     """Its members then notice changes at their next own look."""
-    desk.components.groups.put(GroupConfig(group_name="g", notify_consumer_ids_changed_enable=False), desk.now_ms)
+    desk.components.groups.put(GroupConfig(group_name="g", notify_consumer_ids_changed_enable=False))
     connect_client(desk, 2, a_heartbeat("c1", consumer_group="g", topics=(T,)))
     desk.connect(3)
 
@@ -246,3 +248,22 @@ def test_when_in_doubt_whoever_is_not_heard_of_any_more_is_forgotten_soon(desk: 
     ):  # The doubt is over before that: the usual time counts.
         desk.pass_time(SCAN_INTERVAL_MS, TIMER)
     assert members(desk, "G") == ["stays"]
+
+
+@pytest.mark.parametrize("serializer", [JSON, BINARY])
+def test_a_notice_is_one_way_and_in_the_encoding_of_the_client(desk: BrokerHarness, serializer: int) -> None:
+    """Some clients can read only one of the two."""
+    heartbeat = a_heartbeat("c1", consumer_group="g", topics=(T,))
+    heartbeat.serializer = serializer
+    connect_client(desk, 2, heartbeat)
+    membership = desk.components.clients.find_membership("g")
+    assert membership is not None
+    (client,) = membership.members.values()
+    turn = Turn()
+
+    client.notify(turn, Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED))
+
+    (sent,) = turn.drain_effects()
+    assert isinstance(sent, SendBytes)
+    (frame,) = split_frames(memoryview(b"".join(sent.pieces)))[0]
+    assert (sent.channel, frame.serializer, decode_command(frame).is_one_way) == (client.channel, serializer, True)

@@ -5,9 +5,11 @@ from tests.support.cluster.broker_machine import a_send
 from tests.support.cluster.simulated import TOPIC, MovingCluster
 from tests.unit.broker.relay.test_auto_create_guard import a_create
 
+from holdfast.broker.flow.component import NEWS_TIMER
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.deletion_markers import BLOCK_MS, DeletionMarkers
-from holdfast.machine.effects import Effect, WriteFile
+from holdfast.machine.effects import WriteFile
+from holdfast.machine.turn import Turn
 from holdfast.model.deletion import DeletionMarker
 from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.model.scope import GLOBAL
@@ -54,8 +56,9 @@ def hosts(cluster: MovingCluster, topic: str = TOPIC) -> list[str]:
     return [name for name, rooms in cluster.components.items() if rooms.topics.find(topic) is not None]
 
 
-def markers(disk: SimDisk | None = None, **options: object) -> DeletionMarkers:
-    return DeletionMarkers(disk or SimDisk(), BrokerOptions(name="a", cluster="C", namesrv=("n:1",), **options))  # type: ignore[arg-type]
+def markers(turn: Turn | None = None) -> DeletionMarkers:
+    options = BrokerOptions(name="a", cluster="C", namesrv=("n:1",))
+    return DeletionMarkers(SimDisk(), options, Turn() if turn is None else turn)
 
 
 # In a cluster.
@@ -147,42 +150,44 @@ def test_a_restarted_broker_remembers_while_no_name_server_answers(cluster: Movi
 
 def test_markers_are_kept_and_carried() -> None:
     """News is written, and sent to every name server."""
-    table, effects, rounds = markers(), list[Effect](), list[int]()
-    table.on_change = lambda _: rounds.append(1)
+    turn = Turn()
+    table = markers(turn)
 
-    table.merge(encode_markers([DeletionMarker("T", 5)]), effects)
-    table.merge(encode_markers([DeletionMarker("T", 4)]), effects)
+    table.merge(encode_markers([DeletionMarker("T", 5)]))
+    fired = turn.drain_fired()
+    table.merge(encode_markers([DeletionMarker("T", 4)]))
 
-    assert table.is_deleted("T", 0)
+    assert table.is_deleted("T")
     assert table.encoded == encode_markers([DeletionMarker("T", 5)])
-    assert [type(effect) for effect in effects] == [WriteFile]
-    assert rounds == [1]
+    assert [type(effect) for effect in turn.effects] == [WriteFile]
+    assert (fired, turn.drain_fired()) == ([NEWS_TIMER], [])
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[1]"])
 def test_what_is_not_markers_changes_nothing(text: str | None) -> None:
     """It may be a Java name server, or damaged."""
-    table, effects = markers(), list[Effect]()
+    turn = Turn()
+    table = markers(turn)
 
-    table.merge(text, effects)
+    table.merge(text)
 
-    assert (table.encoded, effects) == ("[]", [])
+    assert (table.encoded, turn.effects) == ("[]", [])
 
 
 def test_a_deletion_in_another_cluster_does_not_concern_this_broker() -> None:
     """The marker is carried all the same."""
     table = markers()
 
-    table.merge(encode_markers([DeletionMarker("T", 5, "other")]), [])
+    table.merge(encode_markers([DeletionMarker("T", 5, "other")]))
 
-    assert not table.is_deleted("T", 0)
+    assert not table.is_deleted("T")
     assert "other" in table.encoded
 
 
 def test_a_broker_without_name_servers_creates_what_it_is_sent() -> None:
     """There is no 216 that could follow."""
-    table = DeletionMarkers(SimDisk(), BrokerOptions(name="a", namesrv=()))
+    table = DeletionMarkers(SimDisk(), BrokerOptions(name="a", namesrv=()), Turn())
 
-    table.block_creation("T", 0)
+    table.block_creation("T")
 
-    assert not table.is_deleted("T", 0)
+    assert not table.is_deleted("T")

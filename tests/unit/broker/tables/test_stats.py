@@ -11,20 +11,22 @@ from holdfast.broker.tables.stats import (
     Counter,
     Rate,
 )
-from holdfast.machine.effects import Effect, SetTimer
+from holdfast.machine.effects import SetTimer
+from holdfast.machine.turn import Turn
 
 DAY_MS = 86_400_000
 
 
 def run(stats: BrokerStats, start_ms: int, seconds: int) -> None:
     for now_ms in range(start_ms + SAMPLE_INTERVAL_MS, start_ms + seconds * 1000 + 1, SAMPLE_INTERVAL_MS):
-        stats.on_timer(TIMER, now_ms, [])
+        stats._turn.now_ms = now_ms
+        stats.on_timer()
 
 
 @pytest.fixture
 def stats() -> BrokerStats:
-    stats = BrokerStats()
-    stats.start(0, [])
+    stats = BrokerStats(Turn())
+    stats.start()
     return stats
 
 
@@ -91,24 +93,27 @@ def test_a_counter_without_samples_has_no_rate() -> None:
 
 def test_totals_at_midnight_are_remembered() -> None:
     """Tools show what came today and what came yesterday."""
-    stats = BrokerStats()
-    stats.start(DAY_MS - 1, [])
+    turn = Turn(DAY_MS - 1)
+    stats = BrokerStats(turn)
+    stats.start()
     stats.count_puts("T", 5, 0)
-    stats.on_timer(TIMER, DAY_MS, [])
+    turn.now_ms = DAY_MS
+    stats.on_timer()
     stats.count_puts("T", 2, 0)
     stats.count_gets("g", "T", 3, 30)
-    stats.on_timer(TIMER, 2 * DAY_MS, [])
+    turn.now_ms = 2 * DAY_MS
+    stats.on_timer()
 
     assert stats.at_midnights() == ((7, 3), (5, 0))
 
 
-def test_samples_are_taken_every_ten_seconds(stats: BrokerStats) -> None:
+def test_samples_are_taken_every_ten_seconds() -> None:
     """Each timer sets the next."""
-    effects: list[Effect] = []
+    turn = Turn(10_000)
 
-    stats.on_timer(TIMER, 10_000, effects)
+    BrokerStats(turn).on_timer()
 
-    assert effects == [SetTimer(TIMER, 20_000)]
+    assert turn.effects == [SetTimer(TIMER, 20_000)]
 
 
 def test_counters_of_a_deleted_topic_are_dropped(stats: BrokerStats) -> None:

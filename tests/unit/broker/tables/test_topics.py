@@ -3,6 +3,7 @@ import pytest
 from holdfast.broker.flow.request import Refusal
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.topics import QUEUES_MAX, TopicTable, find_topic_fault
+from holdfast.machine.turn import Turn
 from holdfast.model.errors import StoreError
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.world.disk import SimDisk
@@ -13,7 +14,9 @@ NOW_MS = 1_700_000_000_000
 
 
 def a_table(disk: SimDisk | None = None, **options: object) -> TopicTable:
-    return TopicTable(disk or SimDisk(), BrokerOptions(name="a", cluster="C", **options), NOW_MS)  # type: ignore[arg-type]
+    turn = Turn(NOW_MS)
+    settings = BrokerOptions(name="a", cluster="C", **options)  # type: ignore[arg-type]
+    return TopicTable(disk or SimDisk(), settings, turn)
 
 
 def test_a_new_broker_hosts_what_a_java_broker_hosts() -> None:
@@ -35,20 +38,20 @@ def test_a_change_survives_a_crash_at_once() -> None:
     table = a_table(disk)
     config = TopicConfig(name="T", read_queues=3, write_queues=2, attributes={"message.type": "FIFO"})
 
-    table.put(config, NOW_MS + 5)
+    table.put(config)
 
     again = a_table(disk)
     assert again.find("T") == config
     assert again.data_version == table.data_version
-    assert (again.data_version.timestamp, again.data_version.counter) == (NOW_MS + 5, 1)
+    assert (again.data_version.timestamp, again.data_version.counter) == (NOW_MS, 1)
 
 
 def test_a_broken_file_is_replaced_by_its_predecessor() -> None:
     """Upstream keeps the version before beside each file for that."""
     disk = SimDisk()
     table = a_table(disk)
-    table.put(TopicConfig(name="T1"), NOW_MS)
-    table.put(TopicConfig(name="T2"), NOW_MS)
+    table.put(TopicConfig(name="T1"))
+    table.put(TopicConfig(name="T2"))
     disk.replace("config/topics.json", b'{"topicConfigTable":{"T1":')
 
     again = a_table(disk)
@@ -87,8 +90,8 @@ def test_a_topic_is_created_after_the_template_that_the_sender_names() -> None:
     """With as many queues as both allow, and without the right to be inherited from."""
     table = a_table()
 
-    few = table.create_for_send("few", "TBW102", 4, NOW_MS)
-    many = table.create_for_send("many", "TBW102", 100, NOW_MS)
+    few = table.create_from_template("few", "TBW102", 4)
+    many = table.create_from_template("many", "TBW102", 100)
 
     assert isinstance(few, TopicConfig)
     assert (few.read_queues, few.write_queues, few.permission) == (4, 4, 6)
@@ -96,18 +99,10 @@ def test_a_topic_is_created_after_the_template_that_the_sender_names() -> None:
     assert many.write_queues == 8
 
 
-def test_a_topic_that_exists_is_not_created_again() -> None:
-    """The sender gets it as it is."""
-    table = a_table()
-    table.put(TopicConfig(name="T", write_queues=2), NOW_MS)
-
-    assert table.create_for_send("T", "TBW102", 4, NOW_MS) == TopicConfig(name="T", write_queues=2)
-
-
 @pytest.mark.parametrize(("template", "auto_create"), [("TBW102", False), ("SELF_TEST_TOPIC", True), ("none", True)])
 def test_a_topic_is_not_created_without_a_template(template: str, auto_create: bool) -> None:  # noqa: FBT001
     """Switched off, not inheritable, or not there: the sender must ask for the topic first."""
-    refusal = a_table(auto_create_topics=auto_create).create_for_send("T", template, 4, NOW_MS)
+    refusal = a_table(auto_create_topics=auto_create).create_from_template("T", template, 4)
 
     assert isinstance(refusal, Refusal)
     assert refusal.code == ResponseCode.TOPIC_NOT_EXIST
@@ -116,7 +111,7 @@ def test_a_topic_is_not_created_without_a_template(template: str, auto_create: b
 def test_a_template_of_an_earlier_run_does_not_outlive_the_switch() -> None:
     """The stored TBW102 must not go on creating topics."""
     disk = SimDisk()
-    a_table(disk).put(TopicConfig(name="T"), NOW_MS)
+    a_table(disk).put(TopicConfig(name="T"))
 
     table = a_table(disk, auto_create_topics=False)
 
@@ -126,7 +121,7 @@ def test_a_template_of_an_earlier_run_does_not_outlive_the_switch() -> None:
 
 def test_an_illegal_name_is_refused_with_the_reason() -> None:
     """Before anything is created."""
-    refusal = a_table().create_for_send("no blanks", "TBW102", 4, NOW_MS)
+    refusal = a_table().create_from_template("no blanks", "TBW102", 4)
 
     assert isinstance(refusal, Refusal)
     assert refusal.code == ResponseCode.INVALID_PARAMETER
@@ -137,18 +132,18 @@ def test_topics_that_the_broker_needs_are_created_whatever_the_switch_says() -> 
     """Retry and dead-letter topics are nobody's wish."""
     table = a_table(auto_create_topics=False)
 
-    created = table.ensure("%RETRY%g", 2, NOW_MS)
+    created = table.ensure("%RETRY%g", 2)
 
     assert (created.read_queues, created.permission) == (2, 6)
-    assert table.ensure("%RETRY%g", 7, NOW_MS) == created
+    assert table.ensure("%RETRY%g", 7) == created
 
 
 def test_what_changed_is_told_once() -> None:
     """Deleted topics are not among it: a registration cannot take anything away."""
     table = a_table()
-    table.put(TopicConfig(name="T1"), NOW_MS)
-    table.put(TopicConfig(name="T2"), NOW_MS)
-    table.delete("T2", NOW_MS)
+    table.put(TopicConfig(name="T1"))
+    table.put(TopicConfig(name="T2"))
+    table.delete("T2")
 
     assert table.drain_changed().keys() == {"T1"}
     assert table.drain_changed() == {}
@@ -157,11 +152,11 @@ def test_what_changed_is_told_once() -> None:
 def test_putting_the_same_again_only_announces_it() -> None:
     """A name server may have forgotten the topic, but nothing changed here."""
     table = a_table()
-    table.put(TopicConfig(name="T"), NOW_MS)
+    table.put(TopicConfig(name="T"))
     table.drain_changed()
     version = table.data_version
 
-    table.put(TopicConfig(name="T"), NOW_MS + 1)
+    table.put(TopicConfig(name="T"))
 
     assert table.data_version is version
     assert table.changed == {"T"}
@@ -171,10 +166,10 @@ def test_a_deleted_topic_stays_deleted() -> None:
     """Also after a restart; deleting it twice is fine."""
     disk = SimDisk()
     table = a_table(disk)
-    table.put(TopicConfig(name="T"), NOW_MS)
+    table.put(TopicConfig(name="T"))
 
-    table.delete("T", NOW_MS)
-    table.delete("T", NOW_MS)
+    table.delete("T")
+    table.delete("T")
 
     assert table.find("T") is None
     assert a_table(disk).find("T") is None

@@ -1,8 +1,14 @@
 """How the whole cluster looks to people."""
 
+import pytest
+from tests.support.cluster.scripted import ScriptedAccess
+
+from holdfast.admin.cluster_access import ClusterAccess
 from holdfast.admin.route_push import RoutePushStatus
 from holdfast.cli.commands.cluster import link_facts, push_table
+from holdfast.cli.main import main
 from holdfast.wire.cluster.push_state import ReportedLinkCapacity, ReportedReadings
+from holdfast.wire.frames.codes import RequestCode
 
 
 def test_name_servers_are_shown_with_what_they_do_about_changed_routes():
@@ -51,3 +57,26 @@ def test_the_capacity_of_a_link_is_shown_with_its_source():
         ("link of b:1", "25000 Mbit/s (detected)"),
         ("link of c:1", "unknown: the back-off ignores the network; set link_capacity_mbit"),
     ]
+
+
+def test_trusted_addresses_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """They get in without a proof, so an operator must see them. A broker without them has no line."""
+    cluster = ScriptedAccess(brokers_by_name={"broker-a": "a:1", "broker-b": "b:1"})
+    cluster.on(
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        lambda asked: b'{"table":{"trustedBrokers":"10.0.0.7,10.1.0.0/16"}}' if asked.address == "a:1" else b"{}",
+    )
+
+    async def enter(access: ClusterAccess) -> ClusterAccess:
+        return access
+
+    async def leave(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(ScriptedAccess, "__aenter__", enter)
+    monkeypatch.setattr(ScriptedAccess, "__aexit__", leave)
+    monkeypatch.setattr("holdfast.admin.operations.ClusterAccess", lambda *_, **__: cluster)
+
+    assert main(["cluster", "describe"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trusted by")]
+    assert [line.split() for line in lines] == [["trusted", "by", "broker-a", "10.0.0.7,", "10.1.0.0/16"]]

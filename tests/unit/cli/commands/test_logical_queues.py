@@ -43,6 +43,15 @@ def answer(words: str, capsys: pytest.CaptureFixture[str], *, status: int = 0) -
     return found
 
 
+def test_unknown_offsets_and_times_are_printed_as_minus_one(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
+    """Scripts read the numbers; only the model has no number for them."""
+    by_list, described = answer("queue list orders", capsys), answer("topic describe orders", capsys)
+
+    for shown in (by_list, described):
+        (segment,) = shown["mapping"]["queues"]["0"]["segments"]  # type: ignore[index]
+        assert [segment[name] for name in ("first", "start", "end", "first_ms", "last_ms")] == [0, 0, -1, -1, -1]
+
+
 def test_a_dry_run_prints_both_tables_and_changes_nothing(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """The proposal's columns, its first and its second table. Nothing was copied or not yet: nothing is said of it."""
     orders.ends["orders", 0] = 101

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.cli.commands import serve
 from holdfast.cli.main import main
+from holdfast.machine.security_options import SecurityOptions
 from holdfast.model.errors import ConfigError
 
 
@@ -115,3 +116,19 @@ def test_a_system_that_cannot_keep_data_safe_is_named(
 
     assert main(["serve", role]) == 2
     assert "servers run on Linux: this system has no posix_fallocate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("role", ["namesrv", "broker"])
+def test_the_flags_of_access_control_are_options_of_every_role(monkeypatch: pytest.MonkeyPatch, role: str):
+    """A flag that got lost would start an open server."""
+    started: list[SecurityOptions] = []
+    monkeypatch.setattr(serve.RoleStart, "run", lambda _start, service, _announced: started.append(service._options))
+
+    words = ("--auth", "--cluster-secret", "c", "--acl-file", "acl", "--insecure", "--tls", "permissive")
+    assert main(["serve", role, *words]) == 0
+    assert main(["serve", role, "--set", "auth=true", "--set", "trusted-brokers=10.0.0.7"]) == 0
+
+    first, second = started
+    assert (first.auth, first.cluster_secret, first.acl_file, first.insecure) == (True, "c", "acl", True)
+    assert first.tls == "permissive"
+    assert (second.auth, second.insecure, second.trusted_brokers) == (True, False, ("10.0.0.7",))

@@ -5,7 +5,8 @@ from tests.support.deliveries import poll_until
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster import cluster_client
-from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.cluster_client import ClientCallbacks, ClusterClient
+from holdfast.client.options import ClientOptions
 from holdfast.client.routes import route_table
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
@@ -17,8 +18,8 @@ async def test_a_client_with_a_unit_says_so_in_every_question_for_a_route():
     """Whatever it asks for, and with its group if it reads for one. One without says nothing new."""
     async with ScriptedServer() as server:
         server.serve_topic("t", queues=2)
-        for options in ({}, {"unit": "west"}, {"unit": "west", "group": "billing"}, {"group": "billing"}):
-            async with ClusterClient(server.address, **options) as client:  # type: ignore[arg-type]
+        for options in ({}, {"unit": "west"}, {"unit": "west", "reader_group": "billing"}, {"reader_group": "billing"}):
+            async with ClusterClient(ClientOptions(server.address, **options)) as client:  # type: ignore[arg-type]
                 await client.route("t")
                 await client.refresh_leaders("t")
                 assert client.client_id.endswith("@west") is ("unit" in options)
@@ -43,7 +44,9 @@ async def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeyp
         for code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT):
             broker.on(code)
         server.serve_topic("t", queues=2, other_brokers={"broker-x": broker.address}, other_cluster="east")
-        async with ClusterClient(server.address, unit="c", heartbeat=beat, goodbyes=goodbyes) as client:
+        async with ClusterClient(
+            ClientOptions(server.address, unit="c"), ClientCallbacks(heartbeat=beat, goodbyes=goodbyes)
+        ) as client:
             await client.route("t")
             await client.beat()
             assert client.connected_brokers() == [broker.address]

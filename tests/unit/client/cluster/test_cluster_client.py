@@ -10,7 +10,8 @@ from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import a_record, logical_queue, serve_static
 
 from holdfast.client.cluster import cluster_client
-from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.cluster_client import ClientCallbacks, ClusterClient
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.routes import route_refresher
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RouteNotFound
 from holdfast.wire.frames.codes import RequestCode
@@ -145,7 +146,9 @@ async def test_the_first_thing_a_broker_hears_is_who_we_are():
         broker.on(RequestCode.HEART_BEAT)
         broker.on(30)
         name_server.on(30)
-        client = ClusterClient(name_server.address, heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me"))
+        client = ClusterClient(
+            name_server.address, ClientCallbacks(heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me"))
+        )
         async with client:
             await client.invoke(broker.address, Command(code=30))
             await client.invoke(name_server.address, Command(code=30))
@@ -159,7 +162,9 @@ async def test_good_byes_are_said_to_connected_brokers():
     async with ScriptedServer() as name_server, ScriptedServer() as broker:
         broker.on(30)
         broker.on(RequestCode.UNREGISTER_CLIENT)
-        client = ClusterClient(name_server.address, goodbyes=lambda: [Command(code=RequestCode.UNREGISTER_CLIENT)])
+        client = ClusterClient(
+            name_server.address, ClientCallbacks(goodbyes=lambda: [Command(code=RequestCode.UNREGISTER_CLIENT)])
+        )
         async with client:
             await client.invoke(broker.address, Command(code=30))
         assert len(broker.requests_of(RequestCode.UNREGISTER_CLIENT)) == 1
@@ -170,19 +175,20 @@ async def test_what_brokers_ask_is_answered_by_handlers():
     async with a_client() as (server, client):
         asked: list[tuple[str, int]] = []
 
-        async def answer(address: str, command: Command) -> Command:
-            asked.append((address, command.opaque))
-            return response(command, 0, "fine")
+        async def answer(request: ServerRequest) -> Command:
+            asked.append((request.address, request.command.opaque))
+            return response(request.command, 0, "fine")
 
-        async def fail(address: str, command: Command) -> Command:
+        async def fail(request: ServerRequest) -> Command:
             raise ValueError("broken")
 
         client.handle({307: answer, 309: fail})
         server.on(30)
         await client.invoke(server.address, Command(code=30))
 
+        fields = {"consumerGroup": "g"}
         for opaque, (code, flag) in enumerate([(307, 2), (307, 0), (309, 0), (999, 0)]):
-            server.push(Command(code=code, opaque=opaque, flag=flag))
+            server.push(Command(code=code, opaque=opaque, flag=flag, fields=fields))
 
         assert (await server.wait_for_answer(1)).remark == "fine"
         failed, unknown = await server.wait_for_answer(2), await server.wait_for_answer(3)
@@ -198,7 +204,7 @@ async def test_routes_are_polled(monkeypatch: pytest.MonkeyPatch):
     changed: asyncio.Queue[str] = asyncio.Queue()
     async with ScriptedServer() as server:
         server.serve_topic("t", queues=1)
-        async with ClusterClient(server.address, routes_changed=changed.put_nowait) as client:
+        async with ClusterClient(server.address, ClientCallbacks(routes_changed=changed.put_nowait)) as client:
             client.routes._poll_interval_ms = 0
             client.routes.watch("t")
             assert await changed.get() == "t"
@@ -244,9 +250,11 @@ class Member:
         self.down: asyncio.Queue[str] = asyncio.Queue()
         self.client = ClusterClient(
             namesrv,
-            heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me"),
-            broker_up=self.up.put,
-            broker_down=self.down.put_nowait,
+            ClientCallbacks(
+                heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me"),
+                broker_up=self.up.put,
+                broker_down=self.down.put_nowait,
+            ),
         )
 
 
@@ -317,7 +325,7 @@ async def test_a_route_in_doubt_is_looked_up_soon():
         server.serve_topic("t")
         await client.route("t")
 
-        client.doubt("t")
+        client.mark_stale("t")
 
         lookups = await server.wait_for_requests(ROUTE, 2)
         await run_ready_tasks()
@@ -369,7 +377,7 @@ async def test_whoever_wants_to_know_is_told_of_new_leaders():
     changed: list[str] = []
     async with (
         ScriptedServer() as server,
-        ClusterClient(server.address, routes_changed=changed.append) as client,
+        ClusterClient(server.address, ClientCallbacks(routes_changed=changed.append)) as client,
     ):
         serve_static(server, a_record("a", {0: 1}), addresses={"a": "a:1"})
         await client.refresh_leaders("t")
@@ -387,7 +395,7 @@ async def test_what_brokers_can_is_what_they_said_last():
         server.serve_topic("t")
         server.on(RequestCode.HEART_BEAT, capabilities="innerBatch,other")
         async with ClusterClient(
-            server.namesrv, heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me")
+            server.namesrv, ClientCallbacks(heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me"))
         ) as client:
             await client.route("t")
             assert client.capabilities_of(server.address) == frozenset()

@@ -1,17 +1,13 @@
 """What a consumer group asks brokers about queues."""
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
-from tests.support.deliveries import a_received_message
+from tests.support.queue_calls import queue_calls
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.cluster.queue_rpc import LockOutcome, QueueRpc, start_code
+from holdfast.client.cluster.cluster_client import ClientCallbacks, ClusterClient
+from holdfast.client.cluster.queue_rpc import QueueRpc, start_code
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RemoteProtocolError, RouteNotFound
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.cluster.route import decode_route
@@ -22,18 +18,6 @@ from holdfast.wire.requests.heartbeat import ConsumeFromWhere
 QUEUE = MessageQueue("t", "broker-a", 0)
 RETRY = MessageQueue("%RETRY%g", "broker-a", 0)
 WHEN = datetime(2026, 11, 15, tzinfo=UTC)
-
-
-@asynccontextmanager
-async def queue_calls() -> AsyncIterator[tuple[ScriptedServer, QueueRpc]]:
-    heartbeat = Command(code=RequestCode.HEART_BEAT, body=b"me")
-    async with (
-        ScriptedServer() as server,
-        ClusterClient(server.address, heartbeat=lambda: heartbeat) as client,
-    ):
-        server.serve_topic("t", queues=2)
-        await client.route("t")
-        yield server, QueueRpc(client, "g")
 
 
 async def test_a_committed_offset_is_asked_for_by_group_and_queue():
@@ -134,7 +118,7 @@ async def test_a_broker_that_does_not_know_us_is_told_and_asked_again(code: int)
     """It may have been restarted. If that does not help, it does not help."""
     async with ScriptedServer() as server:
         heartbeat = Command(code=RequestCode.HEART_BEAT)
-        async with ClusterClient(server.namesrv, heartbeat=lambda: heartbeat) as client:
+        async with ClusterClient(server.namesrv, ClientCallbacks(heartbeat=lambda: heartbeat)) as client:
             calls = QueueRpc(client, "g")
             server.serve_topic("t")
             await client.route("t")
@@ -151,80 +135,6 @@ async def test_a_broker_that_does_not_know_us_is_told_and_asked_again(code: int)
 
             told = server.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
             assert [command.fields["commitOffset"] for command in told] == ["6", "6", "7", "7"]
-
-
-async def test_locks_are_asked_for_together_and_granted_one_by_one():
-    """In upstream's words."""
-    async with queue_calls() as (server, calls):
-        other = MessageQueue("t", "broker-a", 1)
-
-        def grant_first(command: Command) -> Command:
-            asked = json.loads(command.body)
-            return response(command, body=json.dumps({"lockOKMQSet": asked["mqSet"][:1]}).encode())
-
-        server.answers[RequestCode.LOCK_BATCH_MQ] = grant_first
-        server.on(RequestCode.UNLOCK_BATCH_MQ)
-
-        assert await calls.lock([QUEUE, other]) == LockOutcome(frozenset({QUEUE}), frozenset({other}))
-        await calls.unlock([QUEUE])
-
-        (unlocked,) = server.requests_of(RequestCode.UNLOCK_BATCH_MQ)
-        assert json.loads(unlocked.body)["mqSet"] == [{"topic": "t", "brokerName": "broker-a", "queueId": 0}]
-        assert json.loads(unlocked.body)["consumerGroup"] == "g"
-
-
-async def test_a_broker_that_does_not_answer_grants_nothing():
-    """And takes nothing away; unlocking is a courtesy."""
-    async with queue_calls() as (server, calls):
-        server.refuse(RequestCode.LOCK_BATCH_MQ, 1)
-        server.refuse(RequestCode.UNLOCK_BATCH_MQ, 1)
-        unknown = MessageQueue("t", "broker-x", 0)
-
-        assert await calls.lock([QUEUE, unknown]) == LockOutcome()
-        await calls.unlock([QUEUE, unknown])
-
-        server.on(RequestCode.LOCK_BATCH_MQ, body=b'{"lockOKMQSet":[{"topic":"u","brokerName":"b","queueId":0}]}')
-        assert await calls.lock([QUEUE]) == LockOutcome(refused=frozenset({QUEUE}))
-
-
-async def test_a_message_is_given_back_by_its_position():
-    """With how much later it shall come."""
-    async with queue_calls() as (server, calls):
-        server.on(RequestCode.CONSUMER_SEND_MSG_BACK)
-
-        await calls.send_back(a_received_message(QUEUE, 5), 3, 16)
-
-        (back,) = server.requests_of(RequestCode.CONSUMER_SEND_MSG_BACK)
-        wanted = {"offset": "1005", "group": "g", "delayLevel": "3", "originTopic": "t", "maxReconsumeTimes": "16"}
-        assert wanted.items() <= back.fields.items()
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "properties", "is_returned"),
-    [("innerBatch", {"UNIQ_KEY": "U5"}, True), ("innerBatch", {}, False), ("", {"UNIQ_KEY": "U5"}, False)],
-    ids=["by its id", "without an id", "to a broker of Java's"],
-)
-async def test_a_message_of_a_batch_is_given_back_where_it_can_be_told_from_the_others(
-    capabilities: str, properties: dict[str, str], *, is_returned: bool
-):
-    """Elsewhere it goes to the retry topic by itself, as it would be refused, or come back with the whole batch."""
-    message = msgspec.structs.replace(a_received_message(QUEUE, 5), sys_flag=0xC0, properties=properties)
-
-    async with queue_calls() as (server, calls):
-        server.on(RequestCode.CONSUMER_SEND_MSG_BACK)
-        server.on(RequestCode.SEND_MESSAGE_V2)
-        server.serve_topic("%RETRY%g")
-        server.on(RequestCode.HEART_BEAT, capabilities=capabilities)
-        await calls._client.beat()
-
-        await calls.send_back(message, 3, 16)
-
-        returned, sent = (
-            server.requests_of(code) for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
-        )
-        assert (len(returned), len(sent)) == ((1, 0) if is_returned else (0, 1))
-        if sent:
-            assert (sent[0].fields["b"], sent[0].body, sent[0].fields["f"]) == ("%RETRY%g", b"5", "0")
 
 
 async def test_a_broker_nobody_knows_cannot_be_asked():

@@ -8,12 +8,14 @@ from tests.support.deliveries import pull_more
 from tests.support.scripted_server import ScriptedServer
 from tests.unit.client.messages.test_unpacking import a_record
 
+from holdfast.client.cluster.server_request import decode_request
 from holdfast.client.consume.consumer_requests import ConsumerRequests
-from holdfast.client.consume.group_member import GroupMember
+from holdfast.client.consume.group_member import GroupMember, MemberCallbacks
 from holdfast.client.consume.listener import ListenerCall, RetryLater
 from holdfast.client.consume.lock_renewal import LockRenewal
 from holdfast.client.consume.offset_store import OffsetStore
 from holdfast.client.consume.queue_reader import QueueReader, ReaderContext
+from holdfast.client.options import ClientOptions
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames import java_json
@@ -29,19 +31,14 @@ class Office:
 
     def __init__(self, server: ScriptedServer, listener: Callable[[ReceivedMessage], Awaitable[None]] | None) -> None:
         self.member = GroupMember(
-            server.namesrv,
+            ClientOptions(server.namesrv),
             "g",
-            namespace=None,
+            MemberCallbacks(assigned=list, change=self.never),
             is_push=True,
-            is_broadcast=False,
             start="latest",
-            assigned=list,
-            on_change=self.never,
         )
         plan = ReaderContext(
-            client=self.member.client,
             rpc=self.member.rpc,
-            group="g",
             subscription=self.member.subscription,
             limits=NotImplemented,
             deliver=NotImplemented,
@@ -59,9 +56,15 @@ class Office:
         """Change nothing."""
         return True
 
+    async def consume(self, record: bytes) -> Command:
+        """Return the answer to a request to consume one message."""
+        return await self.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, record, consumerGroup="g", brokerName="broker-a")
+
     async def ask(self, code: int, body: bytes = b"", **fields: str) -> Command:
         """Return what the desk answers."""
-        answer = await self.handlers[code]("address", Command(code=code, opaque=5, fields=fields, body=body))
+        request = decode_request("address", Command(code=code, opaque=5, fields=fields, body=body))
+        assert request is not None
+        answer = await self.handlers[code](request)
         assert answer is not None
         assert answer.opaque == 5
         return answer
@@ -105,9 +108,9 @@ async def test_a_reset_of_another_group_or_queue_changes_nothing():
 
 
 async def test_an_operator_can_ask_how_far_it_is():
-    """For one topic, or all."""
+    """In the queues of one topic."""
     async with an_office() as (_server, office):
-        for fields, count in (({"topic": "t"}, 1), ({}, 1), ({"topic": "u"}, 0)):
+        for fields, count in (({"topic": "t", "group": "g"}, 1), ({"topic": "u", "group": "g"}, 0)):
             answer = await office.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, **fields)
             offsets = java_json.loads(answer.body)["messageQueueTable"]
             assert list(offsets.values()) == [10] * count
@@ -119,7 +122,7 @@ async def test_an_operator_can_ask_how_it_is():
         office.member.subscribe("t", "a")
         pull_more(office.reader, 5)
 
-        info = java_json.loads((await office.ask(RequestCode.GET_CONSUMER_RUNNING_INFO)).body)
+        info = java_json.loads((await office.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g")).body)
 
         (status,) = info["mqTable"].values()
         assert (status["commitOffset"], status["cachedMsgCount"], status["cachedMsgMaxOffset"]) == (10, 5, 14)
@@ -139,10 +142,10 @@ async def test_an_operator_can_have_a_message_consumed():
             raise RetryLater(3)
 
     async with an_office(listen) as (_server, office):
-        good = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(topic="t"), brokerName="broker-a")
-        bad = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(body=b"bad"), brokerName="broker-a")
+        good = await office.consume(a_record(topic="t"))
+        bad = await office.consume(a_record(body=b"bad"))
 
-        later = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(body=b"later"), brokerName="broker-a")
+        later = await office.consume(a_record(body=b"later"))
         assert json.loads(good.body)["consumeResult"] == "CR_SUCCESS"
         assert json.loads(bad.body)["consumeResult"] == "CR_THROW_EXCEPTION"
         assert json.loads(later.body)["consumeResult"] == "CR_LATER"
@@ -159,12 +162,12 @@ async def test_a_batch_cannot_be_consumed_directly():
         raise AssertionError("nothing is to be consumed")
 
     async with an_office(listen) as (_server, office):
-        answer = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, record)
+        answer = await office.consume(record)
         assert (answer.code, answer.remark) == (1, "one message is wanted, not 2")
 
 
 async def test_without_a_listener_a_message_cannot_be_consumed_directly():
     """The answer says so."""
     async with an_office() as (_server, office):
-        answer = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record())
+        answer = await office.consume(a_record())
         assert (answer.code, answer.remark) == (1, "this consumer has no listener")

@@ -14,6 +14,8 @@ from holdfast.client import push_consumer
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.cluster.queue_rpc import QueueRpc
 from holdfast.client.consume import lock_renewal, pull_plan
+from holdfast.client.consume.lock_requests import request_locks
+from holdfast.client.consume.send_back import send_back
 from holdfast.client.pull_consumer import PullConsumer
 from holdfast.client.push_consumer import PushConsumer
 from holdfast.model.errors import BrokerRefused, RouteNotFound
@@ -94,7 +96,7 @@ async def test_a_question_follows_a_queue_that_has_moved():
 async def test_a_question_that_nobody_takes_ends():
     """After the time that a request may take."""
     async with some_calls() as (cluster, calls):
-        calls._client.timeout_s = 0.1
+        calls.client.timeout_s = 0.1
         cluster.a.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 501, "moved")
 
         with pytest.raises(BrokerRefused, match="moved"):
@@ -104,13 +106,13 @@ async def test_a_question_that_nobody_takes_ends():
 async def test_locks_are_kept_by_the_leader():
     """Where a broker leads the queue no more, nothing is said about the lock, and the leader is looked for."""
     async with some_calls() as (cluster, calls):
-        assert (await calls.lock([logical_queue(0)])).granted == {logical_queue(0)}
+        assert (await request_locks(calls, [logical_queue(0)])).granted == {logical_queue(0)}
         cluster.a.refuse(RequestCode.LOCK_BATCH_MQ, 501, "moved")
         cluster.serve(A_LEADS, B_LEADS)
 
-        outcome = await calls.lock([logical_queue(0)])
+        outcome = await request_locks(calls, [logical_queue(0)])
         assert not outcome.granted | outcome.refused
-        assert (await calls.lock([logical_queue(0)])).granted == {logical_queue(0)}
+        assert (await request_locks(calls, [logical_queue(0)])).granted == {logical_queue(0)}
         assert cluster.group_b.locked == {0}
 
 
@@ -133,7 +135,7 @@ async def test_what_failed_is_sent_to_the_retry_topic():
 
         cluster.a.answers[SEND] = cluster.b.answers[SEND] = take
 
-        await calls.send_back(a_received_message(logical_queue(0), 3), 4, 5)
+        await send_back(calls, a_received_message(logical_queue(0), 3), 4, 5)
 
         (sent,) = taken
         assert (sent.fields["b"], sent.fields["j"], sent.fields["l"]) == ("%RETRY%g", "1", "5")
@@ -148,11 +150,11 @@ async def test_what_one_broker_does_not_take_back_another_may():
         cluster.a.refuse(SEND, 14, "full")
         cluster.b.on(SEND, msgId="A", queueId="0", queueOffset="0")
         for _ in range(5):
-            await calls.send_back(message, 0, None)
+            await send_back(calls, message, 0, None)
 
         cluster.b.refuse(SEND, 14, "full")
         with pytest.raises(BrokerRefused, match="full"):
-            await calls.send_back(message, 0, None)
+            await send_back(calls, message, 0, None)
 
 
 async def test_a_consumer_reads_logical_queues_from_their_leaders():
@@ -320,7 +322,7 @@ async def test_an_answer_that_names_the_new_leader_is_followed_at_once():
     """No name server is asked for it."""
     async with some_calls() as (cluster, calls):
         cluster.serve(A_LEADS, a_record("b", {}, total=1))
-        await calls._client.refresh_leaders("t")
+        await calls.client.refresh_leaders("t")
         update = RequestCode.UPDATE_CONSUMER_OFFSET
         cluster.a.answers[update] = naming_b(cluster.a.answers[update])
 

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.support.scripted_server import ScriptedServer
 
+from holdfast.client.cluster.cluster_client import ignore_broker
 from holdfast.client.consume import group_member
-from holdfast.client.consume.group_member import GroupMember
+from holdfast.client.consume.group_member import GroupMember, MemberCallbacks
 from holdfast.client.consume.rebalance import AssignmentChange
+from holdfast.client.options import ClientOptions
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -28,25 +30,26 @@ class Consumer:
         *,
         is_push: bool = True,
         is_broadcast: bool = False,
-        broker_up: Callable[[str], Awaitable[None]] | None = None,
+        broker_up: Callable[[str], Awaitable[None]] = ignore_broker,
     ) -> None:
         self.queues: set[MessageQueue] = set()
         self.changed = asyncio.Event()
         self.settles = True
+        self.refusals = 0
         self.member = GroupMember(
-            server.namesrv,
+            ClientOptions(server.namesrv),
             "g",
-            namespace=None,
+            MemberCallbacks(assigned=lambda: self.queues, change=self.change, broker_up=broker_up),
             is_push=is_push,
-            is_broadcast=is_broadcast,
             start="latest",
-            assigned=lambda: self.queues,
-            on_change=self.change,
-            broker_up=broker_up,
+            is_broadcast=is_broadcast,
         )
 
     async def change(self, change: AssignmentChange) -> bool:
-        """Do as told."""
+        """Do as told, after so many refusals."""
+        if self.refusals:
+            self.refusals -= 1
+            return False
         self.queues = self.queues - set(change.lost) | set(change.gained)
         self.changed.set()
         return self.settles
@@ -194,14 +197,11 @@ async def test_what_could_not_be_taken_over_is_tried_again(monkeypatch: pytest.M
         tell_members(server, consumer)
         consumer.member.subscribe("t")
 
-        async def refuse(change: AssignmentChange) -> bool:
-            consumer.member._on_change = consumer.change
-            return False
-
-        consumer.member._on_change = refuse
+        consumer.refusals = 1
         await consumer.member.start()
 
         assert await consumer.until(2) == [0, 1]
+        assert consumer.refusals == 0
         await close(consumer)
 
 
@@ -213,14 +213,11 @@ async def test_names_that_cannot_exist_are_refused():
             consumer.member.subscribe("a b")
         with pytest.raises(LocalProtocolError, match="consumer group"):
             GroupMember(
-                server.address,
+                ClientOptions(server.address),
                 "",
-                namespace=None,
+                MemberCallbacks(assigned=list, change=consumer.change),
                 is_push=True,
-                is_broadcast=False,
                 start="latest",
-                assigned=list,
-                on_change=consumer.change,
             )
 
 

@@ -15,6 +15,7 @@ from holdfast.client.cluster.queue_rpc import QueueRpc
 from holdfast.client.consume import pull_plan, queue_reader
 from holdfast.client.consume.pull_plan import PullLimits
 from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderContext
+from holdfast.client.options import ClientOptions
 from holdfast.model.filter import parse_tags
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import BrokerData, QueueData, Route
@@ -59,9 +60,7 @@ class Consumer:
         self.limits = PullLimits()
         self.news = asyncio.Condition()
         self.plan = ReaderContext(
-            client=client,
             rpc=QueueRpc(client, "g"),
-            group="g",
             subscription=lambda topic: parse_tags(topic, "*"),
             limits=lambda: self.limits,
             deliver=self.deliver,
@@ -386,7 +385,7 @@ async def beside_a_replica() -> AsyncIterator[tuple[Beside, QueueReader]]:
     async with (
         ScriptedServer() as master,
         ScriptedServer() as replica,
-        ClusterClient(master.address, unit="west") as client,
+        ClusterClient(ClientOptions(master.address, unit="west")) as client,
     ):
         addresses = {0: master.address, 1: replica.address}
         data = BrokerData(cluster="east", broker_name="broker-a", broker_addrs=addresses)

@@ -6,21 +6,23 @@ from hypothesis import strategies as st
 
 from holdfast.client.produce.batch_plan import (
     can_be_batched,
+    cut_into_batches,
     encode_messages,
-    find_unbatchable,
     item_results,
     pack_inner_batch,
-    plan_batches,
 )
 from holdfast.model.message import Message, SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.batch import ITEM_OVERHEAD, split_items
 from holdfast.wire.records.inner_batch import COUNT_MAX
 from holdfast.wire.records.properties import parse_properties
 
 
 def spans(sizes: list[int], alone: list[int], bytes_max: int) -> list[tuple[int, int, bool]]:
-    return [(group.start, group.stop, group.is_batch) for group in plan_batches(sizes, alone, bytes_max)]
+    """Return how messages are cut that need *sizes* bytes in a batch; those in *alone* are delayed."""
+    messages = [Message("t", bytes(size), delay_level=int(at in alone)) for at, size in enumerate(sizes)]
+    cuts = cut_into_batches(messages, [b""] * len(messages), -ITEM_OVERHEAD, bytes_max)
+    return [(cut.start, cut.stop, cut.is_batch) for cut in cuts]
 
 
 def test_what_fits_travels_together():
@@ -73,8 +75,9 @@ def test_delayed_and_retried_messages_are_never_batched():
     """Brokers refuse them."""
     messages = [Message("t", b"x"), Message("t", b"x", delay_level=1)]
 
-    assert [*find_unbatchable("t", messages)] == [1]
-    assert [*find_unbatchable("%RETRY%g", messages)] == [0, 1]
+    retried = [Message("%RETRY%g", b"x")] * 2
+    assert [cut.is_batch for cut in cut_into_batches(messages, [b"", b""], 40, 1000)] == [True, False]
+    assert [cut.is_batch for cut in cut_into_batches(retried, [b"", b""], 40, 1000)] == [False, False]
     assert [can_be_batched(message) for message in (*messages, Message("%RETRY%g", b"x"))] == [True, False, False]
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.support.deliveries import a_received_message
 
+from holdfast.client.cluster.server_request import ServerRequest, decode_request
 from holdfast.client.produce.request_reply import PendingRequests, reply_to, request_properties
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
@@ -15,7 +16,7 @@ from holdfast.wire.frames.command import Command
 REQUEST = a_received_message(MessageQueue("t", "b", 0), 5)
 
 
-def pushed(correlation_id: str, body: bytes = b"reply", sys_flag: int = 0) -> Command:
+def pushed(correlation_id: str, body: bytes = b"reply", sys_flag: int = 0) -> ServerRequest:
     """What a broker pushes, with the fields that were recorded."""
     fields = {
         "topic": "C1_REPLY_TOPIC",
@@ -27,7 +28,9 @@ def pushed(correlation_id: str, body: bytes = b"reply", sys_flag: int = 0) -> Co
         "storeHost": "nonsense",
         "properties": f"CORRELATION_ID\x01{correlation_id}\x02",
     }
-    return Command(code=326, opaque=9, fields=fields, body=body)
+    request = decode_request("address", Command(code=326, opaque=9, fields=fields, body=body))
+    assert request is not None
+    return request
 
 
 async def test_a_reply_finds_who_asked():
@@ -35,10 +38,10 @@ async def test_a_reply_finds_who_asked():
     desk = PendingRequests()
     (one, first), (two, second) = desk.begin(), desk.begin()
 
-    answer = await desk.handle_reply("address", pushed(two, zlib.compress(b"two"), 0x301))
-    await desk.handle_reply("address", pushed(one))
-    await desk.handle_reply("address", pushed(one))
-    await desk.handle_reply("address", pushed("unknown"))
+    answer = await desk.handle_reply(pushed(two, zlib.compress(b"two"), 0x301))
+    await desk.handle_reply(pushed(one))
+    await desk.handle_reply(pushed(one))
+    await desk.handle_reply(pushed("unknown"))
 
     assert ((await first).body, (await second).body) == (b"reply", b"two")
     assert ((await second).born_host, (await second).store_host) == (bytes.fromhex("7f0000010000b1f2"), bytes(8))

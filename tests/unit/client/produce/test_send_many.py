@@ -10,9 +10,11 @@ from tests.support.deliveries import run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.messages.packing import all_properties
+from holdfast.client.messages.packing import Packing, all_properties
+from holdfast.client.options import ClientOptions
 from holdfast.client.produce.batch_lines import UNORDERED_IN_FLIGHT
-from holdfast.client.produce.send_many import SendMany, SendParcel
+from holdfast.client.produce.batch_sender import BatchSender, SendParcel
+from holdfast.client.produce.send_many import SendMany
 from holdfast.client.produce.sender import Parcel, Receipt
 from holdfast.model.errors import BrokerRefused, SendFailed, SendManyFailed
 from holdfast.model.message import Message, SendResult
@@ -47,13 +49,16 @@ async def a_client() -> AsyncIterator[ClusterClient]:
         yield client
 
 
-def a_batch(client: ClusterClient, carry: SendParcel, messages: list[Message], timeout_s: float = 10) -> SendMany:
-    made = count()
+def a_call(
+    client: ClusterClient, carry: SendParcel, messages: list[Message], *, bytes_max: int = 10_000, timeout_s: float = 10
+) -> SendMany:
+    made = count(-1)  # the first id shows the sender how long ids are
 
     def next_ids(wanted: int) -> list[str]:
         return [f"ID{next(made)}" for _ in range(wanted)]
 
-    return SendMany(client, carry, messages, all_properties(messages), next_ids=next_ids, timeout_s=timeout_s)
+    sender = BatchSender(carry, next_ids, codec=None, packing=Packing(compress_over=None))
+    return SendMany(client, sender, messages, all_properties(messages), bytes_max=bytes_max, timeout_s=timeout_s)
 
 
 async def test_messages_without_keys_go_in_one_request():
@@ -61,7 +66,7 @@ async def test_messages_without_keys_go_in_one_request():
     async with a_client() as client:
         carry = Carrier()
 
-        results = await a_batch(client, carry, [Message("t", b"%d" % n) for n in range(3)]).send(bytes_max=10_000)
+        results = await a_call(client, carry, [Message("t", b"%d" % n) for n in range(3)]).send()
 
         (parcel,) = carry.parcels
         assert (parcel.code, parcel.queue, parcel.outgoing.properties) == (320, None, "UNIQ_KEY\x01ID0\x02")
@@ -73,27 +78,13 @@ async def test_messages_without_keys_go_in_one_request():
         ]
 
 
-async def test_messages_of_a_batch_that_was_kept_whole_have_its_place():
-    """The broker answers with one id: that of the record that holds them all."""
-    async with a_client() as client:
-
-        async def keep(parcel: Parcel) -> Receipt:
-            result = SendResult(parcel.outgoing.message_id, MessageQueue("t", "b", 0), 100, "O")
-            return Receipt(result, "address", "")
-
-        messages = [Message("t", b"%d" % n) for n in range(3)]
-        results = await a_batch(client, keep, messages).send(bytes_max=10_000)
-
-        assert [(result.offset, result.offset_id) for result in results] == [(100, "O"), (101, "O"), (102, "O")]
-
-
 async def test_keyed_messages_go_to_the_queues_of_their_keys():
     """One request for each queue."""
     async with a_client() as client:
         carry = Carrier()
         messages = [Message("t", b"x", key=key) for key in ("a", "b", "e", "a")]  # a and e share a queue
 
-        results = await a_batch(client, carry, messages).send(bytes_max=10_000)
+        results = await a_call(client, carry, messages).send()
 
         assert {parcel.queue.queue_id for parcel in carry.parcels if parcel.queue} == {97 % 4, 98 % 4}
         assert [result.queue.queue_id for result in results] == [1, 2, 1, 1]
@@ -106,7 +97,7 @@ async def test_what_failed_is_told_apart_from_what_did_not():
         messages = [Message("t", b"x", key="a"), Message("t", b"x", key="b")]
 
         with pytest.raises(SendManyFailed, match="1 of 2") as caught:
-            await a_batch(client, carry, messages).send(bytes_max=10_000)
+            await a_call(client, carry, messages).send()
 
         refused, sent = caught.value.results
         assert isinstance(refused, SendFailed)
@@ -120,7 +111,7 @@ async def test_nobody_to_send_to_is_known_before_anything_leaves():
         carry = Carrier()
 
         with pytest.raises(SendFailed):
-            await a_batch(client, carry, [Message("t", b"x"), Message("x", b"x", key="k")]).send(bytes_max=10_000)
+            await a_call(client, carry, [Message("t", b"x"), Message("x", b"x", key="k")]).send()
         assert carry.parcels == []
 
 
@@ -130,7 +121,7 @@ async def test_what_cannot_be_in_a_batch_is_sent_by_itself():
         carry = Carrier()
         messages = [Message("t", b"0"), Message("t", b"1", delay_level=1), Message("t", b"2")]
 
-        await a_batch(client, carry, messages).send(bytes_max=10_000)
+        await a_call(client, carry, messages).send()
 
         assert [parcel.code for parcel in carry.parcels] == [320, 310, 320]
 
@@ -151,7 +142,7 @@ async def test_requests_without_keys_are_on_their_way_together():
             answers[number].set_result(Receipt(place, "address", ""))
 
         messages = [Message("t", b"%d" % number + bytes(100)) for number in range(12)]
-        sending = asyncio.create_task(a_batch(client, carry, messages).send(bytes_max=400))
+        sending = asyncio.create_task(a_call(client, carry, messages, bytes_max=400).send())
         await run_ready_tasks()
         assert len(parcels) == UNORDERED_IN_FLIGHT == 4
         answer(2)
@@ -185,7 +176,7 @@ async def test_requests_of_a_queue_follow_one_another():
             return Receipt(SendResult("", parcel.queue, 0, ""), "address", "")
 
         messages = [Message("t", bytes(100), key="a") for _ in range(12)]
-        assert len(await a_batch(client, carry, messages).send(bytes_max=400)) == 12
+        assert len(await a_call(client, carry, messages, bytes_max=400).send()) == 12
 
 
 async def test_a_batch_can_be_kept_whole():
@@ -193,9 +184,7 @@ async def test_a_batch_can_be_kept_whole():
     async with a_client() as client:
         carry = Carrier()
 
-        await a_batch(client, carry, [Message("t", b"%d" % n, key="a", tags="x") for n in range(3)]).send(
-            bytes_max=10_000
-        )
+        await a_call(client, carry, [Message("t", b"%d" % n, key="a", tags="x") for n in range(3)]).send()
 
         (parcel,) = carry.parcels
         whole = parcel.encode_inner() if parcel.encode_inner else None
@@ -213,11 +202,11 @@ async def test_a_batch_can_be_kept_whole():
 async def test_queues_of_keys_are_not_looked_for_without_end():
     """Name servers that hang end a batch, and nothing of it was sent."""
     async with asyncio.timeout(20):
-        async with ScriptedServer() as server, ClusterClient(server.address, timeout_s=60) as client:
+        async with ScriptedServer() as server, ClusterClient(ClientOptions(server.address, timeout_s=60)) as client:
             server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
             carry = Carrier()
 
             with pytest.raises(SendFailed, match="no name server returned the route of 't' in time"):
-                await a_batch(client, carry, [Message("t", b"1", key="a")], 0.1).send(bytes_max=10_000)
+                await a_call(client, carry, [Message("t", b"1", key="a")], timeout_s=0.1).send()
 
             assert carry.parcels == []

@@ -12,6 +12,7 @@ from tests.support.scripted_server import ScriptedServer
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.cluster.send_plan import queue_for_key
 from holdfast.client.messages.packing import Outgoing
+from holdfast.client.options import ClientOptions
 from holdfast.client.produce import sender as sender_module
 from holdfast.client.produce.inner_batch_support import InnerBatchSupport
 from holdfast.client.produce.sender import Parcel, Receipt, Sender
@@ -59,7 +60,7 @@ async def test_a_stored_message_has_a_receipt():
 @asynccontextmanager
 async def a_patient_sender() -> AsyncIterator[tuple[ScriptedServer, Sender]]:
     """Provide a sender that gives up no name server for a long time."""
-    async with ScriptedServer() as server, ClusterClient(server.address, timeout_s=60) as client:
+    async with ScriptedServer() as server, ClusterClient(ClientOptions(server.address, timeout_s=60)) as client:
         async with asyncio.timeout(10):
             server.serve_topic("t")
             yield server, Sender(client, "p")

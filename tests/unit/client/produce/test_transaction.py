@@ -10,6 +10,7 @@ from tests.support.static_topics import logical_queue, serve_static
 from tests.unit.client.messages.test_unpacking import a_record
 
 from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.server_request import decode_request
 from holdfast.client.produce.sender import Receipt
 from holdfast.client.produce.transaction import Checker, ProducerTransactions, Transaction, TransactionOutcome
 from holdfast.model.errors import BrokerRefused, LocalProtocolError
@@ -45,7 +46,9 @@ class Scene:
     async def check(self, half: bytes = HALF) -> None:
         """Let the broker ask."""
         fields = {"tranStateTableOffset": "8", "commitLogOffset": "99", "transactionId": "TX", "bname": "broker-a"}
-        await self.desk.check(self.server.address, Command(code=39, fields=fields, body=half))
+        request = decode_request(self.server.address, Command(code=39, fields=fields, body=half))
+        assert request is not None
+        await self.desk.check(request)
 
     async def told(self, count: int = 1) -> list[tuple[str, str]]:
         """Return what the broker was told, and whether that was an answer to its question."""

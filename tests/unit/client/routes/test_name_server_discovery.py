@@ -15,6 +15,7 @@ from tests.support.address_server import an_address_server
 
 from holdfast.client.routes import name_server_discovery
 from holdfast.client.routes.name_server_discovery import NameServerDiscovery, resolve_host
+from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError, ConnectionLost
 
 
@@ -209,9 +210,10 @@ async def test_an_address_server_may_be_a_secure_one(
         assert server.url.startswith("https://localhost:")
         with pytest.raises(ConnectionLost, match="certificate"):
             await NameServerDiscovery(server.url).read()
+        assert await NameServerDiscovery(server.url, tls=ClientTls(ca=str(file))).read() == ["10.0.0.1:9876"]
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
         assert await NameServerDiscovery(server.url).read() == ["10.0.0.1:9876"]
-    assert server.requested_paths == ["/rocketmq/nsaddr?unit=a"]
+    assert server.requested_paths == ["/rocketmq/nsaddr?unit=a"] * 2
 
 
 async def test_the_handshake_is_a_part_of_the_time(

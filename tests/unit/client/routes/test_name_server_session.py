@@ -12,7 +12,8 @@ from tests.support.address_server import an_address_server
 from tests.support.deliveries import poll_until, run_ready_tasks
 from tests.support.pushing_server import ROUTE, ScriptedNameServer
 
-from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.cluster_client import ClientCallbacks, ClusterClient
+from holdfast.client.options import ClientOptions
 from holdfast.client.routes import name_server_discovery, route_refresher
 from holdfast.model.errors import ConfigError, ConnectionLost
 from holdfast.wire.frames.codes import RequestCode
@@ -174,7 +175,7 @@ async def test_a_name_server_that_is_polled_is_not_dialled_for_its_own_sake():
 
 async def test_one_that_is_given_up_is_left_in_order():
     """It hears that nothing is watched any more, and the next one is asked for everything."""
-    async with two_servers() as (one, two), ClusterClient(one.address, timeout_s=0.2) as client:
+    async with two_servers() as (one, two), ClusterClient(ClientOptions(one.address, timeout_s=0.2)) as client:
         await client.route("t")
         await client.set_name_servers(f"{one.address};{two.address}")
         used, other = (one, two) if client._name_servers.current == one.address else (two, one)
@@ -244,7 +245,7 @@ async def test_one_that_is_taken_off_the_list_while_it_is_dialled_is_left():
     """However long that takes, and however often the list changes meanwhile: nobody would ever close the connection."""
     async with two_servers() as (one, two):
         greet = Mock(return_value=Command(code=RequestCode.HEART_BEAT))
-        async with ClusterClient(one.namesrv, heartbeat=greet) as client:
+        async with ClusterClient(one.namesrv, ClientCallbacks(heartbeat=greet)) as client:
             lookup = asyncio.ensure_future(client.route("t"))
             while one.namesrv not in client._pool._dialing:  # noqa: ASYNC110 - for a moment only, and nobody tells
                 await asyncio.sleep(0)
@@ -280,7 +281,7 @@ async def test_the_list_is_followed_after_any_nonsense():
     """Names that can be none and ports of thousands of digits too are answered by an address server that is ill."""
     async with two_servers() as (one, two):
         with an_address_server(one.address.encode()) as server:
-            async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
+            async with ClusterClient(ClientOptions(server.url, name_server_refresh_s=0.01)) as client:
                 too_long = "a" * 64 + ":1"  # It is kept, as any name that cannot be resolved at the moment.
                 for nonsense, kept in (
                     (b"a:" + b"9" * 5000, one.address),
@@ -338,7 +339,7 @@ async def test_the_list_follows_dns(monkeypatch: pytest.MonkeyPatch):
 
         monkeypatch.setattr(name_server_discovery, "resolve_host", resolve)
         port = one.address.rpartition(":")[2]
-        async with ClusterClient(f"shop:{port}", name_server_refresh_s=0.01) as client:
+        async with ClusterClient(ClientOptions(f"shop:{port}", name_server_refresh_s=0.01)) as client:
             assert client.name_servers == (f"127.0.0.2:{port}",)
 
             hosts[:] = ["127.0.0.1"]
@@ -352,7 +353,7 @@ async def test_the_list_follows_an_address_server():
     """Asked at the start and again and again; while it tells nonsense the list stays."""
     async with two_servers() as (one, two):
         with an_address_server(one.address.encode()) as server:
-            async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
+            async with ClusterClient(ClientOptions(server.url, name_server_refresh_s=0.01)) as client:
                 await client.route("t")
                 server.body = b"<html>"
                 count = len(server.requested_paths)
@@ -385,7 +386,7 @@ async def test_what_the_old_place_says_too_late_does_not_count(monkeypatch: pyte
             return ["127.0.0.3"]
 
         monkeypatch.setattr(name_server_discovery, "resolve_host", resolve)
-        async with ClusterClient("shop:1", name_server_refresh_s=0.01) as client:
+        async with ClusterClient(ClientOptions("shop:1", name_server_refresh_s=0.01)) as client:
             await is_asked.wait()
             await client.set_name_servers(two.address)
             may_answer.set()
@@ -398,7 +399,7 @@ async def test_the_place_that_tells_the_list_can_be_another_one():
     """The old one is not asked any more."""
     async with two_servers() as (one, two):
         with an_address_server(one.address.encode()) as server:
-            async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
+            async with ClusterClient(ClientOptions(server.url, name_server_refresh_s=0.01)) as client:
                 await client.route("t")
                 await client.set_name_servers(two.address)
                 count = len(server.requested_paths)

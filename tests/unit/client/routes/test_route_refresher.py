@@ -10,7 +10,8 @@ import pytest
 from tests.support.deliveries import poll_until, run_ready_tasks
 from tests.support.pushing_server import ROUTE, ScriptedNameServer
 
-from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.cluster_client import ClientCallbacks, ClusterClient
+from holdfast.client.options import ClientOptions
 from holdfast.client.routes import route_refresher
 from holdfast.model.errors import ConnectionLost, RouteNotFound
 from holdfast.model.topic import AUTO_CREATE_TOPIC
@@ -18,12 +19,14 @@ from holdfast.wire.frames.command import Command
 
 
 @asynccontextmanager
-async def a_client(**options: Any) -> AsyncIterator[tuple[ScriptedNameServer, ClusterClient]]:
+async def a_client(
+    callbacks: ClientCallbacks | None = None, **options: Any
+) -> AsyncIterator[tuple[ScriptedNameServer, ClusterClient]]:
     """Provide a name server that pushes and a client that sends."""
     async with (
         ScriptedNameServer() as server,
         asyncio.timeout(30),
-        ClusterClient(server.address, **{"remembers_missing": True, **options}) as client,
+        ClusterClient(ClientOptions(server.address, **{"remembers_missing": True, **options}), callbacks) as client,
     ):
         yield server, client
 
@@ -53,7 +56,7 @@ async def test_a_notice_is_followed_by_a_lookup():
     """At once, whoever wants to know is told; what nobody here knows is nobody's business."""
     changed: asyncio.Queue[str] = asyncio.Queue()
 
-    async with a_client(routes_changed=changed.put_nowait) as (server, client):
+    async with a_client(ClientCallbacks(routes_changed=changed.put_nowait)) as (server, client):
         server.serve_topic("t", queues=1)
         await client.route("t")
         assert await changed.get() == "t"
@@ -223,7 +226,7 @@ async def test_an_outage_is_told_when_it_begins_and_when_it_ends(monkeypatch: py
     async with a_client(timeout_s=5) as (server, client):
         server.serve_topic("t")
         await client.route("t")
-        client.doubt("t")
+        client.mark_stale("t")
         await server.wait_for_queries("t", 2)
 
         def lines() -> list[str]:
@@ -249,7 +252,7 @@ async def test_a_topic_that_nobody_sends_to_is_forgotten(monkeypatch: pytest.Mon
     quick(monkeypatch)
     forgotten: asyncio.Queue[list[str]] = asyncio.Queue()
 
-    async with a_client(topic_expiry_s=0.2, topics_forgotten=forgotten.put_nowait) as (server, client):
+    async with a_client(ClientCallbacks(topics_forgotten=forgotten.put_nowait), topic_expiry_s=0.2) as (server, client):
         for topic in ("idle", "other", "busy"):
             server.serve_topic(topic)
             await client.publish_route(topic)

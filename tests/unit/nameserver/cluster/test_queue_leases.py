@@ -8,7 +8,7 @@ from tests.support.static_reports import a_leader_report, a_report, a_segment, r
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import ChannelId, DiskFault, FileWritten, TimerFired
 from holdfast.nameserver.cluster.queue_leases import FILE, QUARANTINE_MS
-from holdfast.nameserver.core import SCAN_TIMER
+from holdfast.nameserver.scan import TIMER as SCAN_TIMER
 from holdfast.wire.cluster.leases import Claim, LeaseAnswer, LeaseRequest, QueueLease
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command
@@ -242,6 +242,19 @@ def test_a_disk_that_fails_promises_nothing():
     assert [answer.code for answer in asking.server.pop_answers(channel)] == [ResponseCode.SERVICE_NOT_AVAILABLE]
     assert asking.refused("a", {0: Claim(3)}) == []
     assert len(writes(asking.server)) == 2
+
+
+def test_who_asks_while_a_write_fails_is_answered_by_the_next_one():
+    """It is begun at once: it may be the disk's first success."""
+    asking = Asking()
+    first, second = asking.begin("a", {0: Claim(3)}), asking.begin("a", {0: Claim(3)})
+
+    asking.server.feed(DiskFault("no space left", asking.server.now_ms, path=FILE))
+
+    assert [answer.code for answer in asking.server.pop_answers(first)] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert asking.server.pop_answers(second) == []
+    asking.server.feed(FileWritten(FILE, asking.server.now_ms))
+    assert [answer.code for answer in asking.server.pop_answers(second)] == [ResponseCode.SUCCESS]
 
 
 def test_promises_outlive_the_name_server_and_count_from_its_start():

@@ -14,7 +14,7 @@ from tests.support.cluster.name_server_machine import (
 
 from holdfast.machine.effects import CloseChannel
 from holdfast.machine.events import TimerFired
-from holdfast.nameserver.core import SCAN_TIMER
+from holdfast.nameserver.scan import TIMER as SCAN_TIMER
 from holdfast.wire.cluster.registration import REMOVED_FIELD
 from holdfast.wire.cluster.route import DEPARTED_FIELD, ClusterInfo
 from holdfast.wire.frames import java_json

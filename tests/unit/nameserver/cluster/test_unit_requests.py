@@ -16,8 +16,8 @@ from tests.support.cluster.raw_requests import JAVA_5
 from tests.support.cluster.route_views import java_publish, java_subscribe
 from tests.support.static_reports import a_leader_report, address_of, register_static
 
-from holdfast.machine.effects import Log, SetTimer, WriteFile
-from holdfast.machine.events import DiskFault, FileWritten, Started, TimerFired
+from holdfast.machine.effects import SetTimer, WriteFile
+from holdfast.machine.events import DiskFault, FileWritten, TimerFired
 from holdfast.model.dr_switch import CLOSED, DrSwitch, UnitOpening
 from holdfast.nameserver.config.kv_config import FILE
 from holdfast.nameserver.core import NameServer
@@ -143,9 +143,7 @@ def test_what_was_kept_and_cannot_be_read_is_told():
     kept = b'{"configTable":{"HOLDFAST_UNITS":{"switch":"nonsense"}}}'
     server = a_name_server(kv_content=kept, data="somewhere")
 
-    effects = server.feed(Started(server.now_ms))
-
-    assert any(isinstance(effect, Log) and "open units forgotten" in effect.event for effect in effects)
+    assert "open units forgotten: they cannot be read" in server.logged()
     assert state(server).switch == CLOSED
 
 

@@ -7,8 +7,7 @@ from tests.support.cluster.name_server_machine import a_name_server, register, r
 
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, TimerFired
-from holdfast.nameserver.config.kv_config import FILE
-from holdfast.nameserver.config.kv_requests import TIMER
+from holdfast.nameserver.config.kv_config import FILE, TIMER
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import encode_command
 
@@ -131,6 +130,20 @@ def test_what_the_disk_refused_is_written_when_it_has_space_again():
     assert len(writes(server)) == 3
     assert writes(server)[-1].data == writes(server)[0].data
     assert [answer.code for answer in server.pop_answers(channel)] == [ResponseCode.SYSTEM_ERROR]
+
+
+def test_a_disk_that_stays_full_is_reported_once():
+    """Until a write succeeds: the next failure is a new one. Each is counted."""
+    server = a_name_server(data="somewhere")
+    server.send_one_way(RequestCode.PUT_KV_CONFIG, ORDER)
+    for result in (False, False, True, False):
+        server.feed(
+            FileWritten(FILE, server.now_ms) if result else DiskFault("no space left", server.now_ms, path=FILE)
+        )
+        server.send_one_way(RequestCode.PUT_KV_CONFIG, ORDER)
+
+    assert server.logged().count("disk failed") == 2
+    assert server.machine.counters.disk_faults == 3
 
 
 def test_a_one_way_change_is_written_and_not_answered():

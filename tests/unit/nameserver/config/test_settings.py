@@ -32,7 +32,7 @@ def test_a_change_takes_effect_at_once():
     assert answer.code == 0
     assert json.loads(request_route(server, "orders").body)["orderTopicConf"] == "a:4"
     assert b"brokerTimeoutMillis=60000\n" in server.request(RequestCode.GET_NAMESRV_CONFIG).body
-    assert server.logged()[-1] == "settings changed"
+    assert "settings changed" in server.logged()
 
 
 @pytest.mark.parametrize(

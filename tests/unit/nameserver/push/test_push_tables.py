@@ -27,7 +27,7 @@ from tests.support.watching import (
 )
 
 from holdfast.machine.events import TimerFired
-from holdfast.nameserver.core import SCAN_TIMER
+from holdfast.nameserver.scan import TIMER as SCAN_TIMER
 from holdfast.wire.frames.codes import RequestCode
 
 SECOND_MS = 1000

@@ -2,16 +2,18 @@
 
 import json
 
-from tests.support.cluster.name_server_machine import a_topic
+from tests.support.cluster.name_server_machine import a_topic, pop_changes
 from tests.support.static_reports import a_leader_report, a_report, a_segment
 
+from holdfast.machine.turn import Turn
+from holdfast.nameserver.route_changes import RouteChanges
 from holdfast.nameserver.routes.route_table import RouteTable
 from holdfast.wire.cluster.route import ClusterInfo, DepartedBroker
 from holdfast.wire.frames import java_json
 
 
 def a_table(*names: str) -> RouteTable:
-    table = RouteTable()
+    table = RouteTable(Turn(), RouteChanges())
     for number, name in enumerate(names):
         table.add_address(name, 0, f"10.0.0.{number}:10911", cluster="C1", zone=None, is_acting_master_allowed=False)
     return table
@@ -21,13 +23,13 @@ def test_only_topics_that_differ_are_changes():
     """Registering the same again changes nothing; one other number changes one topic."""
     table = a_table("a")
     table.update_topics("a", [a_topic("orders"), a_topic("bills")])
-    assert table.pop_changes() == {"orders", "bills"}
+    assert pop_changes(table.changes) == {"orders", "bills"}
 
     table.update_topics("a", [a_topic("orders"), a_topic("bills")])
-    assert table.pop_changes() == set()
+    assert pop_changes(table.changes) == set()
 
     table.update_topics("a", [a_topic("orders"), a_topic("bills", 5)])
-    assert table.pop_changes() == {"bills"}
+    assert pop_changes(table.changes) == {"bills"}
 
 
 def test_seating_the_same_address_again_changes_nothing():
@@ -35,13 +37,13 @@ def test_seating_the_same_address_again_changes_nothing():
     table = a_table("a", "b")
     table.update_topics("a", [a_topic("orders")])
     table.update_topics("b", [a_topic("bills")])
-    table.pop_changes()
+    pop_changes(table.changes)
 
     table.add_address("a", 0, "10.0.0.0:10911", cluster="C1", zone=None, is_acting_master_allowed=False)
-    assert table.pop_changes() == set()
+    assert pop_changes(table.changes) == set()
 
     table.add_address("a", 1, "10.0.0.9:10911", cluster="C1", zone=None, is_acting_master_allowed=False)
-    assert table.pop_changes() == {"orders"}
+    assert pop_changes(table.changes) == {"orders"}
 
 
 def test_topics_of_one_shape_share_one_value():
@@ -71,13 +73,13 @@ def test_a_broker_name_without_addresses_leaves_with_its_topics():
     table = a_table("a", "b")
     table.update_topics("a", [a_topic("orders"), a_topic("bills")])
     table.update_topics("b", [a_topic("orders")])
-    table.pop_changes()
+    pop_changes(table.changes)
 
     table.remove_address("a", "10.0.0.0:10911")
 
     assert set(table.topics) == {"orders"}
     assert set(table.topics["orders"]) == {"b"}
-    assert table.pop_changes() == {"orders", "bills"}
+    assert pop_changes(table.changes) == {"orders", "bills"}
 
 
 def test_a_broker_that_left_is_remembered_with_its_queues_until_it_is_back():
@@ -108,12 +110,12 @@ def test_unseating_a_stranger_changes_nothing():
     """Neither an unknown name nor an unknown address."""
     table = a_table("a")
     table.update_topics("a", [a_topic("orders")])
-    table.pop_changes()
+    pop_changes(table.changes)
 
     table.remove_address("x", "10.0.0.0:10911")
     table.remove_address("a", "10.0.0.8:10911")
 
-    assert table.pop_changes() == set()
+    assert pop_changes(table.changes) == set()
 
 
 def test_a_static_topics_part_outlives_its_broker():
@@ -122,13 +124,13 @@ def test_a_static_topics_part_outlives_its_broker():
     for number, name in enumerate("ab"):
         table.update_mappings(name, {"orders": a_leader_report(name, number)})
         table.update_topics(name, [a_topic("orders")])
-    table.pop_changes()
+    pop_changes(table.changes)
 
     table.remove_address("a", "10.0.0.0:10911")
 
     assert set(table.static.topics["orders"].reports) == {"a", "b"}
     assert set(table.topics["orders"]) == {"b"}
-    assert table.pop_changes() == {"orders"}
+    assert pop_changes(table.changes) == {"orders"}
 
 
 def test_whatever_changes_a_broker_changes_the_static_topics_it_has_a_part_in():
@@ -137,14 +139,14 @@ def test_whatever_changes_a_broker_changes_the_static_topics_it_has_a_part_in():
     homes = [a_segment("b", 0, end=7), a_segment("a", 0, generation=1, first=7)]
     table.update_mappings("a", {"orders": a_report("a", {0: homes}, total=1)})
     table.update_topics("a", [a_topic("orders")])
-    table.pop_changes()
+    pop_changes(table.changes)
 
     table.add_address("b", 0, "10.0.0.9:10911", cluster="C1", zone=None, is_acting_master_allowed=False)
-    assert table.pop_changes() == {"orders"}
+    assert pop_changes(table.changes) == {"orders"}
     table.set_wiped("b", is_wiped=True)
-    assert table.pop_changes() == {"orders"}
+    assert pop_changes(table.changes) == {"orders"}
     table.remove_address("b", "10.0.0.9:10911")
-    assert table.pop_changes() == {"orders"}
+    assert pop_changes(table.changes) == {"orders"}
 
 
 def test_refused_parts_of_static_topics_are_returned_with_the_reason():
@@ -154,7 +156,7 @@ def test_refused_parts_of_static_topics_are_returned_with_the_reason():
     refused = table.update_mappings("a", {"orders": 7, "bills": {"bname": 7}, "mails": {}})
 
     assert refused.keys() == {"orders", "bills", "mails"}
-    assert table.pop_changes() == set()
+    assert pop_changes(table.changes) == set()
 
 
 def test_a_static_topic_is_no_normal_one():
@@ -176,7 +178,7 @@ def test_a_static_topic_is_no_normal_one():
 
 def test_zone_and_filter_servers_are_passed_on():
     """They are legacies; clients that use them find them."""
-    table = RouteTable()
+    table = RouteTable(Turn(), RouteChanges())
     table.add_address("a", 0, "10.0.0.1:10911", cluster="C1", zone="z1", is_acting_master_allowed=True)
     table.update_topics("a", [a_topic("orders")])
     table.set_filter_servers("a", "10.0.0.1:10911", ["10.0.0.1:5000"])
@@ -188,9 +190,9 @@ def test_zone_and_filter_servers_are_passed_on():
     assert route["brokerDatas"][0]["zoneName"] == "z1"
     assert route["brokerDatas"][0]["enableActingMaster"] is True
 
-    table.pop_changes()
+    pop_changes(table.changes)
     table.set_filter_servers("a", "10.0.0.1:10911", [])
-    assert table.pop_changes() == {"orders"}
+    assert pop_changes(table.changes) == {"orders"}
     body = table.find_body("orders")
     assert body is not None
     assert json.loads(body)["filterServerTable"] == {}
@@ -198,7 +200,7 @@ def test_zone_and_filter_servers_are_passed_on():
 
 def test_names_are_escaped():
     """A broker cannot break out of its place in the route."""
-    table = RouteTable()
+    table = RouteTable(Turn(), RouteChanges())
     name = 'a":{"x\\'
     table.add_address(name, 0, 'h"ost:1', cluster='c"1', zone='z"', is_acting_master_allowed=False)
     table.update_topics(name, [a_topic("orders")])
@@ -214,7 +216,7 @@ def test_names_are_escaped():
 
 def test_a_replica_does_not_change_where_its_master_belongs():
     """It may be at another site, and say so by mistake: the master's queues stay in the master's cluster."""
-    table = RouteTable()
+    table = RouteTable(Turn(), RouteChanges())
     table.add_address("a", 0, "10.0.0.0:10911", cluster="C1", zone=None, is_acting_master_allowed=False)
 
     table.add_address("a", 1, "10.0.0.9:10911", cluster="C2", zone=None, is_acting_master_allowed=False)

@@ -18,7 +18,8 @@ from tests.support.static_reports import (
 
 from holdfast.machine.effects import Log, SetTimer, WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, TimerFired
-from holdfast.nameserver.routes.static_topic_store import FILE, TIMER, UNREADABLE_FILE
+from holdfast.machine.kept_file import UNREADABLE
+from holdfast.nameserver.routes.static_topic_store import FILE, TIMER
 from holdfast.wire.frames.codes import RequestCode
 
 
@@ -182,7 +183,7 @@ def test_a_damaged_file_is_told_kept_aside_and_started_without(content: bytes):
     server = a_server(content)
     register_static(server, "a", a_leader_report("a", 0, 1))
 
-    assert WriteFile(UNREADABLE_FILE, content) in server.effects
+    assert WriteFile(FILE + UNREADABLE, content) in server.effects
     assert "static topics forgotten: their file cannot be read" in server.logged()
     assert leaders(server) == {0: "a", 1: "a"}
 

@@ -1,8 +1,12 @@
 """What brokers report of static topics, what is refused, and what is served when they do not agree."""
 
 import pytest
+from tests.support.cluster.name_server_machine import pop_changes
 from tests.support.static_reports import a_java_report, a_leader_report, a_report, a_segment
 
+from holdfast.machine.effects import Log
+from holdfast.machine.turn import Turn
+from holdfast.nameserver.route_changes import RouteChanges
 from holdfast.nameserver.routes import static_topics
 from holdfast.nameserver.routes.static_topics import StaticTopics
 
@@ -12,7 +16,9 @@ class Table:
 
     def __init__(self, *alive: str) -> None:
         self.alive = set(alive)
-        self.static = StaticTopics(self.alive)
+        self.turn = Turn()
+        self.changes = RouteChanges()
+        self.static = StaticTopics(self.turn, self.alive, self.changes)
 
     def report(self, broker: str, plain: object, *, topic: str = "orders", normal: tuple[str, ...] = ()) -> str | None:
         return self.static.accept_report(broker, topic, plain, normal_hosts=normal)
@@ -26,9 +32,10 @@ class Table:
         return None if found is None or found.served is None else found.served.leaders
 
     def logs(self) -> list[tuple[str, str]]:
-        return [
-            (log.event, str(log.fields.get("reasons", log.fields.get("reason", "")))) for log in self.static.pop_logs()
-        ]
+        return [(log.event, str(log.fields.get("reasons", log.fields.get("reason", "")))) for log in self.pop_logs()]
+
+    def pop_logs(self) -> list[Log]:
+        return [effect for effect in self.turn.drain_effects() if isinstance(effect, Log)]
 
 
 def moved(broker: str, *, epoch: int, total: int = 2) -> dict[str, object]:
@@ -55,15 +62,15 @@ def test_the_operator_is_warned_of_what_stays_withheld():
     """While a topic is made its brokers are heard one after the other: that is no reason to worry. Told once."""
     table = Table("a", "b")
     table.report("a", a_leader_report("a", 0))
-    (log,) = table.static.pop_logs()
+    (log,) = table.pop_logs()
     assert log.level == "info"
 
     table.static.warn_withheld()
-    assert table.static.pop_logs() == []
+    assert table.pop_logs() == []
     for _ in range(3):
         table.static.warn_withheld()
 
-    (log,) = table.static.pop_logs()
+    (log,) = table.pop_logs()
     assert (log.level, log.event) == ("warning", "static topic stays withheld")
     assert log.fields["reasons"] == "no broker leads logical queues 1 of 2"
     table.report("b", a_leader_report("b", 1))
@@ -75,12 +82,12 @@ def test_the_same_report_again_changes_nothing():
     """Nothing is rendered anew, nobody is told anything."""
     table = Table("a")
     table.report("a", a_leader_report("a", 0, 1))
-    assert table.static.pop_changes() == {"orders"}
+    assert pop_changes(table.changes) == {"orders"}
     table.logs()
 
     table.report("a", a_leader_report("a", 0, 1))
 
-    assert table.static.pop_changes() == set()
+    assert pop_changes(table.changes) == set()
     assert table.logs() == []
 
 
@@ -121,7 +128,7 @@ def test_a_report_that_was_overtaken_by_a_newer_one_is_refused():
     table.report("a", a_leader_report("a", 0))
     table.report("b", moved("b", epoch=2))
 
-    prepared = [a_segment("a", 0), a_segment("b", 7, generation=1, first=-1)]
+    prepared = [a_segment("a", 0), a_segment("b", 7, generation=1, first=None)]
     reason = table.report("b", a_report("b", {0: prepared, 1: [a_segment("b", 1)]}, total=2, epoch=2))
 
     assert "b was at generation 1 of logical queue 0 of orders and comes back with 0" in str(reason)
@@ -192,7 +199,7 @@ def test_a_mapping_that_makes_no_sense_is_refused(plain: object):
 
     assert not table.static.topics
     assert table.static.find_fault("orders") is not None
-    assert table.static.pop_changes() == set()
+    assert pop_changes(table.changes) == set()
 
 
 def test_two_leaders_of_one_generation_are_a_contradiction_and_the_last_route_stays():
@@ -389,7 +396,7 @@ def test_long_reasons_are_cut():
 
 def scoped(**clusters: str) -> Table:
     table = Table(*clusters)
-    table.static = StaticTopics(table.alive, clusters.get)
+    table.static = StaticTopics(table.turn, table.alive, table.changes, clusters.get)
     return table
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.pipeline.archive.backfill_plan import BackfillPiece, StepCount, plan_pieces, write_order
@@ -45,6 +45,7 @@ def test_every_row_is_in_one_piece_and_queues_stay_in_order(rows: list[tuple[int
 
 
 @given(rows=ROWS, rows_max=st.integers(1, 40))
+@example(rows=[(0, 0), (0, 2), (0, 0), (0, 1)], rows_max=1)
 def test_a_piece_knows_between_which_times_its_rows_lie(rows: list[tuple[int, int]], rows_max: int):
     """Only these are read."""
     cells, times = cells_of(rows)

@@ -15,7 +15,7 @@ from holdfast.pipeline.reports.report_page import to_page
 from holdfast.pipeline.scan import log_scan
 from holdfast.pipeline.scan.read_only import ReadOnlyFile
 from holdfast.pipeline.scan.tasks import InProcess
-from holdfast.store.queues.queue_log import ENTRY
+from holdfast.store.queues.queue_index import ENTRY
 from holdfast.wire.cluster.mapping import WireSegment
 from holdfast.wire.records.record import StoredRecord, encode_record
 

@@ -19,7 +19,7 @@ def test_what_a_start_finds_counts_as_synced():
     """It is served from then on, so no power cut may take it; a later start that finds less does not change that."""
     found = iter((100, 40))
     world = World(1)
-    around = HostEnvironment(name="a", host="10.0.0.1", chance=Random(1))
+    around = HostEnvironment(name="a", host="10.0.0.1", rng=Random(1))
     node = Node(world, Network(world), around, lambda _around, _now_ms: BuiltMachine(Idle(), synced=next(found)))
 
     node.start()

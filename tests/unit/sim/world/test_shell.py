@@ -68,7 +68,7 @@ class Stage:
         around = HostEnvironment(
             name=name,
             host=host,
-            chance=self.world.chance(name),
+            rng=self.world.rng(name),
             disk=self.disk,
             disk_latency=DiskLatency(),
             skew_ms=skew_ms,

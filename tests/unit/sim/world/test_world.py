@@ -67,11 +67,11 @@ def test_every_check_looks_after_every_step():
 
 def test_chance_is_the_same_for_the_same_seed_and_owner_only():
     """One who asks more often does not shift what others get."""
-    draws = [World(7).chance("network").random(), World(7).chance("network").random()]
+    draws = [World(7).rng("network").random(), World(7).rng("network").random()]
 
     assert draws[0] == draws[1]
-    assert World(7).chance("nemesis").random() != draws[0]
-    assert World(8).chance("network").random() != draws[0]
+    assert World(7).rng("nemesis").random() != draws[0]
+    assert World(8).rng("network").random() != draws[0]
 
 
 def test_a_trace_has_fixed_columns_and_a_digest_of_all_of_it():

@@ -18,8 +18,8 @@ from holdfast.store.conversion.entry_conversion import (
     to_record_entries,
 )
 from holdfast.store.conversion.record_headers import Owner, RecordHeaders
-from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY, RECORD_ENTRY_SIZE, pack_record_entry
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY
+from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY, RECORD_ENTRY_SIZE, RecordIndex
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, ENTRY
 
 OWNER = Owner("orders", 0)
 BLANK = ENTRY.pack(77, BLANK_ENTRY_SIZE, 0)
@@ -93,7 +93,7 @@ def test_a_record_that_is_gone_has_no_time(heads: RecordHeaders):
 
     units = to_record_entries(entry, 9, heads, is_gone=True)
 
-    assert units == pack_record_entry(1 << 40, 100, 5, 0, 9, 1)
+    assert units == RecordIndex.pack_entry(1 << 40, 100, 5, 0, 9, 1)
     check_record_entries(units, entry, 9, OWNER, heads, is_gone=True)
     check_message_entries(entry, units, 9, OWNER, heads, is_gone=True)
 
@@ -141,10 +141,10 @@ def test_a_wrong_source_is_found_by_the_log(entries: bytes, heads: RecordHeaders
 
 def test_counts_and_order_are_looked_at():
     """What an index by message cannot say is refused by name."""
-    units = [pack_record_entry(1, 1, 1, 1, offset, 1) for offset in range(4)]
+    units = [RecordIndex.pack_entry(1, 1, 1, 1, offset, 1) for offset in range(4)]
 
     with pytest.raises(StoreError, match="the record of offset 2 holds 3 messages"):
-        read_record_entries(b"".join([*units[:2], pack_record_entry(1, 1, 1, 1, 2, 3)]))
+        read_record_entries(b"".join([*units[:2], RecordIndex.pack_entry(1, 1, 1, 1, 2, 3)]))
     with pytest.raises(StoreError, match="do not rise"):
         read_record_entries(b"".join([units[1], units[0]]))
     assert list(read_record_entries(b"".join(units)).offsets) == [0, 1, 2, 3]

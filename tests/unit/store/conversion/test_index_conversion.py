@@ -39,7 +39,7 @@ def test_a_converted_index_serves_the_same_messages(disk: SimDisk):
     assert not disk.list(OLD)
     store = MessageStore.open(disk, SMALL, NOW_MS)
     queue = store.queue("orders", 1)
-    assert queue.is_batched
+    assert queue.accepts_batches
     for offset in range(queue.offset_max):
         record = store.read_record(queue.get_entry(offset)[0])
         assert record is not None
@@ -48,17 +48,18 @@ def test_a_converted_index_serves_the_same_messages(disk: SimDisk):
 
 def test_there_and_back_is_the_same_bytes(disk: SimDisk):
     """The files of the index, and the topic's attributes."""
-    files, config = index_files(disk, "consumequeue"), load_config(disk, "topics.json")
+    files, config = index_files(disk, "consumequeue"), load_config(disk.read_file, "topics.json")
 
     convert(disk, "batch")
-    assert load_config(disk, "topics.json")["topicConfigTable"]["orders"]["attributes"] == {"queue.type": "BatchCQ"}
+    orders = load_config(disk.read_file, "topics.json")["topicConfigTable"]["orders"]
+    assert orders["attributes"] == {"queue.type": "BatchCQ"}
     assert disk.read_file("config/topics.json.bak") == disk.read_file("config/topics.json")
     convert(disk, "simple")
 
     assert index_files(disk, "consumequeue") == files
     config["topicConfigTable"]["orders"]["attributes"] = {}
     config["dataVersion"] = {"counter": 9, "timestamp": NOW_MS, "stateVersion": 0}
-    assert load_config(disk, "topics.json") == config
+    assert load_config(disk.read_file, "topics.json") == config
     assert not disk.list("holdfast/conversion")
 
 
@@ -241,7 +242,7 @@ def test_a_topic_without_messages_changes_its_attribute_only():
     convert(disk, "batch")
 
     store = MessageStore.open(disk, SMALL, NOW_MS)
-    assert store.queue("orders", 0).is_batched
+    assert store.queue("orders", 0).accepts_batches
 
 
 def test_a_queue_may_be_prepared_alone(disk: SimDisk):

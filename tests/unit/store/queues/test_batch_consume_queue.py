@@ -15,7 +15,7 @@ from holdfast.model.errors import DiskFailed
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange, Steps
 from holdfast.store.base.file_cache import FileCache
-from holdfast.store.queues.batch_consume_queue import FOLDER, RECORD_ENTRY_SIZE, RecordIndex, pack_record_entry
+from holdfast.store.queues.batch_consume_queue import FOLDER, RECORD_ENTRY_SIZE, RecordIndex
 from holdfast.store.queues.queue_files import QueueFiles
 from holdfast.store.queues.queue_table import find_entry_end
 
@@ -30,7 +30,7 @@ def a_queue(disk: SimDisk, per_file: int) -> RecordIndex:
 
 def add(queue: RecordIndex, spans: list[Span]) -> None:
     for number, (first, end, time_ms) in enumerate(spans, queue.entry_end):
-        queue.append(pack_record_entry(number * 200, 150, 7, time_ms, first, end - first))
+        queue.append(RecordIndex.pack_entry(number * 200, 150, 7, time_ms, first, end - first))
 
 
 def random_spans(random: Random, count: int) -> list[Span]:
@@ -147,7 +147,7 @@ def test_a_damaged_entry_sends_no_reader_back(span: tuple[int, int], number: int
     add(queue, [(at, at + 10, NOW_MS) for at in range(0, 50, 10)])
     queue.flush()
     disk.open(f"{queue.folder}/{0:020d}").write(
-        number * RECORD_ENTRY_SIZE, [pack_record_entry(400, 150, 7, NOW_MS, *span)]
+        number * RECORD_ENTRY_SIZE, [RecordIndex.pack_entry(400, 150, 7, NOW_MS, *span)]
     )
 
     for start in range(50):
@@ -223,8 +223,10 @@ def test_an_entry_of_no_messages_is_the_end_of_an_index():
     queue = a_queue(disk, 10)
     add(queue, [(at, at + 10, NOW_MS) for at in range(0, 50, 10)])
     queue.flush()
-    overwrite(disk, f"{queue.folder}/{0:020d}", 3 * RECORD_ENTRY_SIZE, pack_record_entry(600, 150, 7, NOW_MS, 30, 0))
-    overwrite(disk, f"{queue.folder}/{0:020d}", 4 * RECORD_ENTRY_SIZE, pack_record_entry(800, 150, 7, NOW_MS, -1, 1))
+    entry = RecordIndex.pack_entry(600, 150, 7, NOW_MS, 30, 0)
+    overwrite(disk, f"{queue.folder}/{0:020d}", 3 * RECORD_ENTRY_SIZE, entry)
+    entry = RecordIndex.pack_entry(800, 150, 7, NOW_MS, -1, 1)
+    overwrite(disk, f"{queue.folder}/{0:020d}", 4 * RECORD_ENTRY_SIZE, entry)
 
     queue.attach_files(0, 10 * RECORD_ENTRY_SIZE)
     queue.set_end(find_entry_end(queue, lambda _, size: size > 0))

@@ -11,7 +11,7 @@ from holdfast.store.base.file_cache import FileCache
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.consume_queue import MessageIndex
 from holdfast.store.queues.queue_files import QueueFiles
-from holdfast.store.queues.queue_log import ENTRY
+from holdfast.store.queues.queue_index import ENTRY
 
 FOLDER = "consumequeue/orders/3"
 

@@ -24,17 +24,18 @@ def test_the_number_of_queues_read_ahead_is_bounded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(queue_files, "WARM_QUEUES_MAX", 2)
     store = open_store()
     queues = [store.queue("orders", number) for number in range(3)]
+    files = queues[0].files
 
     for queue in (*queues, queues[1]):
-        store._table.files.note_warm(queue, 0, 1)
+        files.note_warm(queue, 0, 1)
 
-    assert list(store._table.files.warm) == [queues[2], queues[1]]
+    assert list(files.warm) == [queues[2], queues[1]]
 
 
 def test_what_waits_for_a_sync_is_one_list_for_both_kinds():
     """A checkpoint claims all of it."""
     files = QueueFiles(FileCache(SimDisk(), 2), 100, 8)
-    others = files.other_kind("other", 10, 50)
+    others = QueueFiles(files.cache, 50, 8, folder="other", entry_size=10, unsynced=files.unsynced)
 
     others.write("other/t/0", 0, memoryview(b"x"), 0)
     files.write("consumequeue/t/0", 0, memoryview(b"x"), 0)

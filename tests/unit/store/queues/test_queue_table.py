@@ -8,21 +8,23 @@ from tests.support.stores import NOW_MS, append, open_store, overwrite
 from holdfast.model.errors import StoreError
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.file_cache import FileCache
-from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY_SIZE
+from holdfast.store.queues.batch_consume_queue import RecordIndex
 from holdfast.store.queues.consume_queue import MessageIndex
+from holdfast.store.queues.index_kinds import KINDS
 from holdfast.store.queues.queue_files import QueueFiles
-from holdfast.store.queues.queue_log import ENTRY
+from holdfast.store.queues.queue_index import ENTRY
 from holdfast.store.queues.queue_table import QueueTable
 
 FOLDER = "consumequeue/t/0"
 
 
 def a_table(disk: SimDisk) -> QueueTable:
-    files = QueueFiles(FileCache(disk, 4), 100, 8)
-    return QueueTable(
-        disk, files, files.other_kind(BATCH_FOLDER, RECORD_ENTRY_SIZE, 2 * RECORD_ENTRY_SIZE), {"batched"}
-    )
+    cache, unsynced, sizes = FileCache(disk, 4), dict[str, None](), {MessageIndex: 100, RecordIndex: 92}
+    files = {
+        kind: QueueFiles(cache, sizes[kind], 8, folder=kind.kind_folder, entry_size=kind.entry_size, unsynced=unsynced)
+        for kind in KINDS
+    }
+    return QueueTable(disk, files, {"batched": RecordIndex})
 
 
 def filled(disk: SimDisk, count: int) -> MessageIndex:
@@ -154,10 +156,10 @@ def test_bounds_noted_at_an_orderly_end_are_checked_against_the_files():
     filled(disk, 7)
     table = a_table(disk)
 
-    assert table.restore("t", 0, 2, 7)
-    assert not table.restore("t", 0, 2, 8)
-    assert not table.restore("t", 0, 2, 11)
-    assert not table.restore("u", 0, 0, 1)
+    assert table.restore(MessageIndex, "t", 0, (2, 7))
+    assert not table.restore(MessageIndex, "t", 0, (2, 8))
+    assert not table.restore(MessageIndex, "t", 0, (2, 11))
+    assert not table.restore(MessageIndex, "u", 0, (0, 1))
 
 
 def test_a_removed_topic_leaves_nothing():

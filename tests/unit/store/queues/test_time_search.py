@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.stores import NOW_MS, append, finish, open_store
 
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY
+from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, ENTRY
 from holdfast.wire.frames.host import pack_host
 
 

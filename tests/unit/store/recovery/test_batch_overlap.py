@@ -5,7 +5,7 @@ from tests.support.batch_bytes import batch_messages, compress, encode_messages
 from tests.support.stores import HOST, NOW_MS, batched_disk, open_store
 
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.batch_consume_queue import pack_record_entry
+from holdfast.store.queues.batch_consume_queue import RecordIndex
 from holdfast.store.recovery.batch_overlap import count_messages, find_overlap
 from holdfast.wire.records.record import INNER_BATCH
 
@@ -40,7 +40,8 @@ def test_only_a_record_that_holds_fewer_than_it_says_is_damaged(said: int, *, is
     """And only where it reaches into a later one."""
     store = open_store(batched_disk())
     position = a_record(store, encode_messages(batch_messages(3)), INNER_BATCH | 0x40)
-    entry = pack_record_entry(position, 200, 0, NOW_MS, 10, said)
+    entry = RecordIndex.pack_entry(position, 200, 0, NOW_MS, 10, said)
+    queue = store.queue("orders", 0)
 
-    assert (find_overlap(store.log.files, entry, 12) is not None) == is_damaged
-    assert find_overlap(store.log.files, entry, 10 + said) is None
+    assert (find_overlap(store.log.files, queue, entry, 12) is not None) == is_damaged
+    assert find_overlap(store.log.files, queue, entry, 10 + said) is None

@@ -407,3 +407,17 @@ def test_a_message_that_says_to_be_a_batch_is_one_message_where_the_index_is_by_
     append(store, b"2")
 
     assert bodies(open_store(disk)) == [b"0", b"1", b"2"]
+
+
+def test_a_queue_that_lost_its_first_file_but_not_a_later_empty_one_is_made_again():
+    """The name of that file says offset 5, but the log says 0."""
+    disk = SimDisk()
+    store = open_store(disk)
+    for number in range(3):
+        append(store, b"m%d" % number)
+    disk.create(f"consumequeue/orders/0/{100:020d}", 100)
+
+    again = open_store(disk)
+
+    assert again.recovered.damages == []
+    assert bodies(again) == [b"m0", b"m1", b"m2"]

@@ -9,8 +9,10 @@ from tests.support.batch_bytes import batch_messages, encode_messages
 from tests.support.stores import append, append_batch, batched_disk, bodies, finish, open_store, run_housekeeping, stage
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
+from holdfast.model.topic import BATCH_QUEUE
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
+from holdfast.store.recovery.replica_log import IsTopicKnown, is_any_known
 from holdfast.wire.records.record import TRANSACTION_PREPARED
 
 
@@ -30,11 +32,13 @@ def _log(store: MessageStore) -> bytes:
     return b"".join(parts)
 
 
-def _copy(master: MessageStore, replica: MessageStore, sizes: int = 10**9) -> None:
+def _copy(
+    master: MessageStore, replica: MessageStore, sizes: int = 10**9, is_topic_known: IsTopicKnown = is_any_known
+) -> None:
     """Send what the replica does not have, in parts of up to *sizes* bytes."""
     data = _log(master)[int(replica.written) - int(master.start) :]
     for at in range(0, len(data), sizes):
-        replica.replica.append(int(replica.written), data[at : at + sizes])
+        replica.append_copied(int(replica.written), data[at : at + sizes], is_topic_known)
         assert replica.replica.complete_end <= replica.written
     replica.confirm(replica.written)
 
@@ -73,12 +77,12 @@ def test_half_a_record_is_not_readable(master: MessageStore) -> None:
     second = master.queue("orders", 1).get_entry(0)[0]
     data = _log(master)
 
-    replica.replica.append(0, data[: second + 50])
+    replica.append_copied(0, data[: second + 50])
     replica.confirm(replica.written)
 
     assert (replica.written, replica.confirmed) == (second + 50, second)
     assert bodies(replica, queue_id=1) == []
-    replica.replica.append(second + 50, data[second + 50 :])
+    replica.append_copied(second + 50, data[second + 50 :])
     replica.confirm(replica.written)
     assert bodies(replica, queue_id=1) == bodies(master, queue_id=1)
 
@@ -102,7 +106,7 @@ def test_only_the_end_of_the_log_can_be_added_to(master: MessageStore) -> None:
 
     for position in (0, end - 1, end + 1):
         with pytest.raises(StoreError, match=f"ends at {end}"):
-            replica.replica.append(position, b"x" * 100)
+            replica.append_copied(position, b"x" * 100)
 
 
 @pytest.mark.parametrize("is_orderly", [True, False])
@@ -114,7 +118,7 @@ def test_a_restart_in_the_middle_of_a_record_goes_on_behind_the_last_whole_one(
     replica = open_store(disk, is_replica=True)
     data = _log(master)
     third = master.queue("orders", 2).get_entry(0)[0]
-    replica.replica.append(0, data[: third + 30])
+    replica.append_copied(0, data[: third + 30])
     replica.confirm(replica.written)
     if is_orderly:
         replica.close(0)
@@ -136,11 +140,11 @@ def test_bytes_that_are_no_record_are_taken_back(master: MessageStore) -> None:
     data[third + 95] ^= 1
 
     with pytest.raises(CorruptRecord, match=str(third)):
-        replica.replica.append(0, data)
+        replica.append_copied(0, data)
     replica.confirm(replica.written)
 
     assert replica.written == replica.confirmed == third
-    replica.replica.append(third, good[third:])
+    replica.append_copied(third, good[third:])
     replica.confirm(replica.written)
     assert _log(replica) == good
     assert bodies(replica, queue_id=2) == bodies(master, queue_id=2)
@@ -211,7 +215,7 @@ def test_batches_are_entered_by_record() -> None:
     _copy(master, replica, 10)
 
     queue = replica.queue("orders", 0)
-    assert (queue.is_batched, queue.offset_max) == (True, 8)
+    assert (queue.accepts_batches, queue.offset_max) == (True, 8)
     assert queue.entries(0, 8) == master.queue("orders", 0).entries(0, 8)
 
 
@@ -222,15 +226,14 @@ def test_records_of_a_topic_that_is_not_known_yet_wait_and_those_behind_them() -
     append_batch(master, 5)
     append(master, b"second", topic="plain")
     known = {"plain"}
-    replica.replica.is_topic_known = known.__contains__
 
-    _copy(master, replica)
+    _copy(master, replica, is_topic_known=known.__contains__)
 
     assert replica.replica.awaited_topic == "orders"
     assert bodies(replica, "plain") == [b"first"]
     known.add("orders")
-    replica.set_batched("orders")
-    replica.replica.create_entries()
+    replica.set_queue_type("orders", BATCH_QUEUE)
+    replica.index_copied(known.__contains__)
     replica.confirm(replica.written)
     assert replica.replica.awaited_topic is None
     assert bodies(replica, "plain") == [b"first", b"second"]
@@ -274,20 +277,18 @@ def test_a_log_can_be_cut_in_the_middle_of_a_record_and_goes_on_there(master: Me
 
 def test_random_logs_in_random_parts_are_copied_whole() -> None:
     """Any records, any parts, restarts in between."""
-    chance = random.Random(5)
+    rng = random.Random(5)
     for _ in range(10):
         master, disk = open_store(), SimDisk()
         for _ in range(60):
-            append(
-                master, chance.randbytes(chance.randrange(300)), topic=chance.choice("ab"), queue_id=chance.randrange(2)
-            )
+            append(master, rng.randbytes(rng.randrange(300)), topic=rng.choice("ab"), queue_id=rng.randrange(2))
         replica, data = open_store(disk, is_replica=True), _log(master)
         while replica.written < len(data):
-            part = data[int(replica.written) :][: chance.randrange(1, 400)]
-            replica.replica.append(int(replica.written), part)
-            if chance.random() < 0.7:
+            part = data[int(replica.written) :][: rng.randrange(1, 400)]
+            replica.append_copied(int(replica.written), part)
+            if rng.random() < 0.7:
                 replica.confirm(replica.written)
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 disk.sync()
                 replica = open_store(disk, is_replica=True)
                 ours = _log(replica)
@@ -352,8 +353,7 @@ def test_records_that_wait_for_their_topic_stay_when_the_store_is_closed() -> No
     replica = open_store(disk, is_replica=True, log_file_size=4096)
     append(master, b"first")
     append(master, b"second", topic="new")
-    replica.replica.is_topic_known = {"orders"}.__contains__
-    _copy(master, replica)
+    _copy(master, replica, is_topic_known={"orders"}.__contains__)
     assert replica.replica.awaited_topic == "new"
     replica.close(0)
 
@@ -375,7 +375,7 @@ def test_a_batch_that_says_too_many_messages_hides_no_later_record(sizes: int) -
     replica = open_store(batched_disk(), is_replica=True)
 
     for start in range(0, len(data), sizes):
-        replica.replica.append(start, data[start : start + sizes])
+        replica.append_copied(start, data[start : start + sizes])
         if sizes == 100:
             replica.confirm(replica.replica.complete_end)
             replica.queue("orders", 0).flush()

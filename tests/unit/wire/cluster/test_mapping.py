@@ -133,7 +133,7 @@ def test_the_file_that_java_keeps_is_written_again_to_the_byte():
         mapping = from_detail(file.topic_queue_mapping_info_map["GoldenStatic"])
         check(mapping, owner=name.split("/")[-3])
         firsts = [segment.first for segment in mapping.queues[0].segments]
-        assert firsts == ([0, 10_000] if mapping.broker == "broker-b" else [0, -1])
+        assert firsts == ([0, 10_000] if mapping.broker == "broker-b" else [0, None])
 
 
 def test_a_normal_topic_has_no_mapping():
@@ -219,7 +219,7 @@ def test_a_home_that_was_changed_is_believed_over_our_extras():
 
     segments = from_detail(msgspec.structs.replace(detail, hosted={0: items})).queues[0].segments
 
-    assert [(segment.first, segment.end) for segment in segments] == [(0, 50), (10_000, -1)]
+    assert [(segment.first, segment.end) for segment in segments] == [(0, 50), (10_000, None)]
 
 
 def test_a_led_queue_that_our_extras_do_not_know_is_believed():

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.model.numbers import Int32
-from holdfast.wire.frames.fields import BadField, from_fields, to_fields
+from holdfast.wire.frames.fields import BadField, KnownInt32, KnownInt64, from_fields, to_fields
 
 Seconds = NewType("Seconds", int)
 
@@ -32,6 +32,27 @@ FULL_FIELDS = {
     "subVersion": "0",
     "__OTHER": "x",
 }
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Numbers that may be unknown."""
+
+    queue: KnownInt32 = None
+    time_ms: KnownInt64 = None
+
+
+@pytest.mark.parametrize("absent", [{}, {"queue": "-1", "time_ms": "-1"}, {"queue": "-7"}])
+def test_an_unknown_number_is_none_here_and_minus_one_on_the_wire(absent: dict[str, str]):
+    """No code past the codec compares it with 0."""
+    assert from_fields(Known, absent) == Known()
+    assert to_fields(Known()) == {"queue": "-1", "time_ms": "-1"}
+
+
+def test_a_known_number_travels_like_any_other():
+    """0 is known; too large a number is refused."""
+    assert from_fields(Known, to_fields(Known(queue=0, time_ms=1 << 40))) == Known(queue=0, time_ms=1 << 40)
+    with pytest.raises(BadField):
+        from_fields(Known, {"queue": str(1 << 40)})
 
 
 def test_every_value_travels_as_text_under_its_wire_name():

@@ -1,5 +1,6 @@
 """Cutting a stream into frames."""
 
+import struct
 import tracemalloc
 
 import pytest
@@ -119,3 +120,12 @@ def test_a_declared_size_reserves_nothing():
     tracemalloc.stop()
 
     assert peak < 10_000
+
+
+def test_a_header_above_a_limit_is_refused_before_its_bytes_arrive():
+    """A body of that size is not."""
+    header = struct.pack(">II", 4 + 5_000, 1_001)
+
+    assert split_frames(memoryview(struct.pack(">II", 4 + 5_000, 1_000)), header_size_max=1_000) == ([], 0)
+    with pytest.raises(RemoteProtocolError, match="header size 1001 is above 1000"):
+        split_frames(memoryview(header), header_size_max=1_000)

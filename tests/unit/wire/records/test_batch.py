@@ -1,6 +1,7 @@
 """Many messages in one body."""
 
 import struct
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from holdfast.wire.records.batch import (
     count_items,
     encode_columns,
     encode_items,
+    find_item_ends,
     split_items,
     split_properties,
 )
@@ -106,6 +108,28 @@ def test_properties_that_do_not_fit_are_refused():
     with pytest.raises(LocalProtocolError):
         encode_columns([0, 0], [b"", b""], [b"", bytes(16384)], [b"", bytes(16384)])
     assert encode_columns([0, 0], [b"", b""], [b"", bytes(20_000)], [bytes(20_000), b""])
+
+
+@given(ITEMS)
+def test_items_end_where_the_next_begins(items: list[tuple[int, bytes, bytes]]):
+    """The last one ends with the batch."""
+    sizes = [ITEM_OVERHEAD + len(body) + len(properties) for _, body, properties in items]
+
+    assert list(find_item_ends(encode_items(items), count_max=20)) == list(accumulate(sizes))
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [(0, 52), (0, 54), (0, -1), (16, -1), (16, -20), (16, 2**31 - 1), (16, 4), (16, 2)]
+)
+def test_an_item_end_that_its_sizes_contradict_is_refused(at: int, value: int):
+    """The item's own size, and its body's; and a batch of more items than are allowed."""
+    batch = bytearray(GOLDEN)
+    struct.pack_into(">i", batch, at, value)
+
+    with pytest.raises(RemoteProtocolError, match="batch item 0"):
+        find_item_ends(bytes(batch), count_max=1)
+    with pytest.raises(RemoteProtocolError, match="more than 1 items"):
+        find_item_ends(GOLDEN * 2, count_max=1)
 
 
 @given(ITEMS)

@@ -49,7 +49,7 @@ def test_a_4_x_reset_names_neither_queue_nor_offset() -> None:
     """All queues are meant then, and no offset."""
     fields = from_fields(ResetOffsetFields, {"topic": "T", "group": "g", "timestamp": "5", "isForce": "true"})
 
-    assert (fields.queue_id, fields.offset, fields.is_force) == (-1, -1, True)
+    assert (fields.queue_id, fields.offset, fields.is_force) == (None, None, True)
     assert from_fields(ResetOffsetFields, to_fields(fields)) == fields
 
 

@@ -40,6 +40,24 @@ def test_what_is_overdue_is_given_up():
     assert exchange.next_deadline_ms is None
 
 
+def test_a_request_can_be_looked_at_without_ending_it():
+    exchange = Exchange()
+    opaque = exchange.begin("one", 100)
+
+    assert (exchange.find(opaque), exchange.find(opaque + 1), len(exchange)) == ("one", None, 1)
+
+
+def test_some_requests_are_cancelled_and_the_others_stay():
+    """By what their waiters have in common, or by age."""
+    exchange = Exchange()
+    for name in ("a1", "b1", "a2", "b2"):
+        exchange.begin(name, 100)
+
+    assert exchange.cancel(lambda waiter: waiter.startswith("a")) == ["a1", "a2"]
+    assert exchange.cancel_oldest() == "b1"
+    assert exchange.expire(100) == ["b2"]
+
+
 def test_everybody_is_told_when_the_connection_is_gone():
     """And nobody waits any more."""
     exchange: Exchange[str] = Exchange()

@@ -103,3 +103,9 @@ def test_locks_name_queues_as_the_client_does():
     assert found.mq_set == [MessageQueue("t", "b", 0)]
     assert java_json.loads(answer) == {"lockOKMQSet": [{"brokerName": "b", "queueId": 0, "topic": "t"}]}
     assert java_json.decode(b'{"clientId":"c","consumerGroup":"g"}', offsets.LockBody).mq_set == []
+
+
+@pytest.mark.parametrize(("text", "offset"), [("-1", None), ("0", 0), ("7", 7)])
+def test_a_group_that_never_committed_has_no_offset(text: str, offset: int | None):
+    """Some brokers send -1 for it, which is no offset."""
+    assert from_fields(offsets.CommittedAnswer, {"offset": text}).offset == offset

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from holdfast.model.queue import LogicalOffset, LogicalQueueId
 from holdfast.wire.frames.command import BINARY, JSON, Command, decode_command, encode_command
 from holdfast.wire.frames.fields import BadField
 from holdfast.wire.frames.frame import split_frames
@@ -124,3 +125,12 @@ def test_a_prepared_answer_is_the_same_answer(offset_min: int, delta: int) -> No
     prepared = prepare_answer(offset_min, delta)
 
     assert prepared_answer_head(prepared, 9, 0, "FOUND", offset_min + 40, offset_min + 90, 512) == whole
+
+
+@pytest.mark.parametrize(("sent", "committed"), [(-1, None), (0, 0), (5, 5)])
+def test_a_pull_commits_an_offset_or_nothing(sent: int, committed: int | None):
+    """Clients send a negative offset if they have consumed nothing yet."""
+    queue, offset = LogicalQueueId(0), LogicalOffset(0)
+    pull = PullFields(consumer_group="g", topic="t", queue_id=queue, queue_offset=offset, commit_offset=sent)
+
+    assert pull.committed == committed

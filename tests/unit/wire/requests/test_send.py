@@ -3,11 +3,20 @@
 import msgspec
 import pytest
 
+from holdfast.model.queue import LogicalQueueId
 from holdfast.wire.frames.command import BINARY, JSON, Command, decode_command, encode_command
 from holdfast.wire.frames.fields import BadField, from_fields
 from holdfast.wire.frames.frame import split_frames
 from holdfast.wire.frames.host import pack_host
-from holdfast.wire.requests.send import PREFIXES, SendAnswer, SendFields, answer_template, decode_send, send_header
+from holdfast.wire.requests.send import (
+    PREFIXES,
+    LongSendFields,
+    SendAnswer,
+    SendFields,
+    answer_template,
+    decode_send,
+    send_header,
+)
 
 LONG = {
     "producerGroup": "p",
@@ -51,7 +60,7 @@ def test_a_send_is_one_value_in_every_spelling(serializer: int, code: int, field
     data = encode_command(Command(code=code, opaque=9, fields=fields, version=317, serializer=serializer))
     (frame,), _ = split_frames(memoryview(data))
 
-    header = send_header(decode_command(frame))
+    header = send_header(decode_command(frame), LongSendFields if fields is LONG else SendFields)
 
     assert (header.code, header.opaque, header.version, header.fields) == (code, 9, 317, VALUE)
 
@@ -115,3 +124,9 @@ def test_the_longest_plain_answer_has_a_prefix():
     header = answer_template(bytes(20)) % (2**31 - 1, 2**63 - 1, 2**63 - 1, -(2**31))
 
     assert len(header) < len(PREFIXES)
+
+
+@pytest.mark.parametrize(("named", "queue"), [(-1, None), (0, 0), (3, 3)])
+def test_a_send_names_a_queue_or_none(named: int, queue: int | None):
+    """A negative number means that any queue will do."""
+    assert SendFields(topic="t", queue_id=LogicalQueueId(named)).wanted_queue == queue

@@ -1,0 +1,137 @@
+"""The login of this broker at a server that it has dialed: both prove that they know the cluster secret.
+
+    7060, our nonce ─┬─ its nonce ─> 7061, our proof ─┬─ its proof ──> trusted
+                     │                                ├─ refused ────> again with the older secret, if there is one
+                     │                                └─ otherwise ──> unproven
+                     └─ it knows no login ──> unproven, or requests are signed
+
+With access control, an unproven peer is not used: it may be a foreign process at the address of a server. A
+server of RocketMQ knows no login; if `java_peers` is `sign`, each request to it is signed instead. Without access
+control the connection is used in any case, so that a cluster can get its secret server by server.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.access.role_secrets import RoleSecrets
+from holdfast.machine.security_options import SecurityOptions
+from holdfast.model.access.credentials import Credentials
+from holdfast.model.access.user import CLUSTER_USER
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.wire.access.login import (
+    METHOD,
+    NONCE_SIZE,
+    LoginAnswer,
+    LoginFields,
+    LoginProofAnswer,
+    LoginProofFields,
+    client_proof,
+    encode_nonce,
+    is_nonce,
+    is_server_proof,
+)
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import BadField, from_fields, to_fields
+
+
+class LoginSettings(msgspec.Struct, frozen=True):
+    """How this broker logs in at other servers.
+
+    Attributes:
+        secrets: The secrets of the cluster.
+        is_required: Peers that cannot prove the cluster secret are not used.
+        inner_credentials: With these, requests to servers that know no login are signed; None: they are not used.
+    """
+
+    secrets: RoleSecrets
+    is_required: bool = False
+    inner_credentials: Credentials | None = None
+
+
+class LoginResult(msgspec.Struct, frozen=True):
+    """How a login has ended.
+
+    Attributes:
+        is_usable: Requests may be sent on the connection.
+        is_trusted: The peer has proven the cluster secret.
+        signer: Signs each request; None: they are not signed.
+        problem: Why the peer is not trusted, and what to do about it.
+    """
+
+    is_usable: bool
+    is_trusted: bool = False
+    signer: Credentials | None = None
+    problem: str = ""
+
+
+class PeerLogin:
+    """The login at one connection, from the first request to its result."""
+
+    def __init__(self, settings: LoginSettings) -> None:
+        self._settings = settings
+        self._untried = list(settings.secrets.cluster)
+        self._secret = ""
+        self._client_nonce = ""
+        self._server_nonce: str | None = None
+
+    def begin(self) -> Command:
+        """Return the first request to send."""
+        self._secret, self._server_nonce = self._untried.pop(0), None
+        self._client_nonce = encode_nonce(self._settings.secrets.new_nonce(NONCE_SIZE))
+        fields = LoginFields(user=CLUSTER_USER, client_nonce=self._client_nonce)
+        return Command(code=RequestCode.LOGIN, fields=to_fields(fields))
+
+    def advance(self, answer: Command) -> Command | LoginResult:
+        """Return the next request to send after *answer*, or the result."""
+        try:
+            if self._server_nonce is None:
+                return self._on_challenge(answer)
+            return self._on_proof(answer)
+        except (BadField, RemoteProtocolError) as error:
+            return self._unproven(f"its answer to the login cannot be read: {error}")
+
+    def _on_challenge(self, answer: Command) -> Command | LoginResult:
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return self._on_java_peer()
+        if answer.code != ResponseCode.SUCCESS:
+            return self._unproven(f"it refused the login with code {answer.code}: {answer.remark}")
+        challenge = from_fields(LoginAnswer, answer.fields)
+        if challenge.method != METHOD or not is_nonce(challenge.server_nonce):
+            return self._unproven("its answer to the login is not one of a Holdfast server")
+        self._server_nonce = challenge.server_nonce
+        proof = client_proof(self._secret, CLUSTER_USER, self._client_nonce, self._server_nonce)
+        fields = LoginProofFields(user=CLUSTER_USER, proof=proof)
+        return Command(code=RequestCode.LOGIN_PROOF, fields=to_fields(fields))
+
+    def _on_proof(self, answer: Command) -> Command | LoginResult:
+        assert self._server_nonce is not None
+        if answer.code != ResponseCode.SUCCESS:
+            if self._untried:  # The secret is being changed, and the peer has only the older one.
+                return self.begin()
+            reason = f"it refused our proof with code {answer.code}: {answer.remark}"
+            return self._unproven(f"{reason}. The cluster secret must be the same on all servers")
+        proof = from_fields(LoginProofAnswer, answer.fields).proof
+        if not is_server_proof(self._secret, CLUSTER_USER, self._client_nonce, self._server_nonce, proof):
+            return self._unproven("its proof is wrong: it does not know the cluster secret")
+        return LoginResult(is_usable=True, is_trusted=True)
+
+    def _on_java_peer(self) -> LoginResult:
+        credentials = self._settings.inner_credentials
+        if credentials is not None:
+            return LoginResult(is_usable=True, signer=credentials)
+        return self._unproven(
+            "it knows no login: it is a server of RocketMQ, or an older one of Holdfast. Set java_peers to sign, with"
+            " inner_credentials, to send it signed requests"
+        )
+
+    def _unproven(self, problem: str) -> LoginResult:
+        return LoginResult(is_usable=not self._settings.is_required, problem=problem)
+
+
+def login_settings(options: SecurityOptions, secrets: RoleSecrets) -> LoginSettings | None:
+    """Return how a broker with these settings logs in at other servers; None if it has no cluster secret."""
+    if not secrets.cluster:
+        return None
+    return LoginSettings(secrets, options.auth, secrets.inner if options.java_peers == "sign" else None)

@@ -1,0 +1,71 @@
+"""Ways to read what belongs to others, other than by asking for it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.support.access import Users, log_in
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import codes
+
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.message_id import parse_message_id
+
+NO = int(ResponseCode.NO_PERMISSION)
+
+
+def position_of(desk: BrokerHarness, send: Command) -> str:
+    """Let alice send a message; return its position."""
+    (sent,) = desk.call(send, channel=2)
+    assert sent.code == 0, sent.remark
+    return str(parse_message_id(sent.fields["msgId"]).position)
+
+
+@pytest.mark.parametrize("topic", [None, "mine"])
+def test_who_may_look_at_the_cluster_reads_no_messages(desk: BrokerHarness, topic: str | None) -> None:
+    """33 with a position alone finds messages of every topic."""
+    Users(desk).add("monitor", "Cluster:* Get,List", "Topic:mine Get")
+    position = position_of(desk, a_send("secret"))
+    channel = desk.connect()
+    log_in(desk, channel, "monitor")
+
+    fields = {"offset": position} | ({"topic": topic} if topic else {})
+    (answer,) = desk.call(Command(code=33, fields=fields), channel=channel)
+
+    assert (answer.code, "Topic:secret" in (answer.remark or "")) == (NO, True)
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SYS_HOLDFAST_FORWARDS"])
+def test_topics_that_hold_messages_of_all_topics_are_the_cluster_s(desk: BrokerHarness, topic: str) -> None:
+    """A right for all topics but one would be a right for the delayed and the half messages of that one, too."""
+    users = Users(desk)
+    users.add("most", "Topic:* All", "Group:* All", "Deny Topic:secret All")
+    channel = desk.connect()
+    log_in(desk, channel, "most")
+    position = position_of(desk, a_send("secret", i="DELAY\x015\x02"))
+
+    for command in (
+        a_pull(topic, consumerGroup="g", queue=4),
+        Command(
+            code=12, fields={"topic": topic, "key": "k", "maxNum": "1", "beginTimestamp": "0", "endTimestamp": "9"}
+        ),
+        Command(code=33, fields={"topic": topic, "offset": position}),
+        Command(code=36, fields={"group": "g", "offset": position, "delayLevel": "1"}),
+    ):
+        (answer,) = desk.call(command, channel=channel)
+        assert (answer.code, "Cluster:" in (answer.remark or "")) == (NO, True), command
+
+
+def test_the_offsets_of_a_foreign_group_cannot_be_copied(desk: BrokerHarness) -> None:
+    """They would show what the group consumes."""
+    fields = {"topic": "secret", "consumerGroup": "secret", "queueId": "0", "commitOffset": "0"}
+    group = Command(code=200, body=json.dumps({"groupName": "secret"}).encode())
+    position_of(desk, a_send("secret"))
+    assert codes(desk.call(group, Command(code=15, fields=fields), channel=2)) == [0, 0]
+
+    (answer,) = desk.call(Command(code=314, fields={"srcGroup": "secret", "destGroup": "mine"}))
+
+    assert (answer.code, "Group:secret" in (answer.remark or "")) == (NO, True)
+    assert desk.components.offsets.topics_of("mine") == []
