@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -41,6 +42,9 @@ DESCRIPTORS_MAX = 80
 settings.register_profile("gate", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("gate")
+
+# A broker reserves its log file. 1 GiB for each broker of a run would fill a disk; tests that need another size say so.
+os.environ.setdefault("HOLDFAST_BROKER_LOG_FILE_SIZE", str(64 << 20))
 
 # A shell that runs the tests in the background makes them ignore SIGINT, and the programs that they start and interrupt
 # would ignore it, too.
