@@ -145,7 +145,7 @@ class Producer:
             },
             heartbeat=lambda: heartbeat_command(self._client.client_id, producer=self._group),
             goodbyes=lambda: [unregister_command(self._client.client_id, producer=self._group)],
-            broker_down=lambda address: self._inner_batch_support.forget_broker(address),  # noqa: PLW0108 - made after the client
+            broker_down=self._forget_broker,
             topics_forgotten=self._forget,
         )
         self._client = ClusterClient(options, callbacks)
@@ -542,6 +542,9 @@ class Producer:
         self._inner_batch_support.forget(topics)
         if self._accumulator is not None:
             self._accumulator.forget(topics)
+
+    def _forget_broker(self, address: str) -> None:
+        self._inner_batch_support.forget_broker(address)
 
     def _on_wire(self, message: Message, queue: MessageQueue | None = None) -> Message:
         """Return *message* with its topic as the wire knows it, after checking both arguments.

@@ -37,6 +37,7 @@ from holdfast.client.cluster.send_plan import (
     is_topic_unknown,
     only_time_helps,
     queue_for_key,
+    require_publishable,
 )
 from holdfast.client.messages.packing import Outgoing
 from holdfast.client.produce.inner_batch_support import InnerBatchSupport
@@ -249,12 +250,11 @@ class Sender:
         """
         if parcel.queue is not None:
             return _find_named(route, parcel.queue, parcel.topic)
-        if not route.publishable:
-            raise RouteNotFound(f"no broker accepts messages for the topic {parcel.topic!r} now")
+        publishable = require_publishable(route, parcel.topic)
         if parcel.key is not None:
-            return queue_for_key(parcel.key, route.publishable)
+            return queue_for_key(parcel.key, publishable)
         # If no leader is up, try any queue: one of the leaders will be back first.
-        queues = route.sendable or route.publishable
+        queues = route.sendable or publishable
         if self._leaderless_s:
             queues = self._without_leaderless(queues)
         if route.leaders and avoid_broker is not None:
@@ -468,6 +468,18 @@ class _Tries:
             return
         self._remaining -= 1
         self.is_over = self._remaining <= 0 or not is_retryable(error)
+
+
+async def find_queues(client: ClusterClient, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
+    """Return the queues over which keys of *topic* are spread.
+
+    Raises:
+        SendFailed: they are unknown, so that nothing can be sent.
+    """
+    try:
+        return require_publishable(await client.publish_route(topic, timeout_s=timeout_s), topic)
+    except HoldfastError as error:
+        raise SendFailed(error, attempts=1, maybe_stored=False) from error
 
 
 def _wire_queue(queue: MessageQueue, topic: str) -> MessageQueue:
