@@ -30,7 +30,7 @@ from holdfast.client.consume.running_info import (
     encode_running_info,
 )
 from holdfast.client.messages.unpacking import read_messages
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, response
 from holdfast.wire.requests.admin import ClientRequestFields, ConsumerStatusFields, ResetOffsetFields
@@ -113,8 +113,8 @@ class ConsumerRequests:
         is_busy = window.message_count > 0
         return QueueStatus(
             commit_offset=window.commit_offset,
-            cached_msg_min_offset=window.commit_offset if is_busy else 0,
-            cached_msg_max_offset=window.next_offset - 1 if is_busy else 0,
+            cached_msg_min_offset=LogicalOffset(window.commit_offset if is_busy else 0),
+            cached_msg_max_offset=LogicalOffset(window.next_offset - 1 if is_busy else 0),
             cached_msg_count=window.message_count,
             cached_msg_size_in_mi_b=window.byte_count // _MIB,
             locked=self._locks is not None and self._locks.has_lock(reader),

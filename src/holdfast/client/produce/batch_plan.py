@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, repeat
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.client.messages.packing import Outgoing
 from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import Message, SendResult
+from holdfast.model.queue import LogicalOffset
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire.records.batch import ITEM_OVERHEAD, encode_columns
 from holdfast.wire.records.compression import Codec
@@ -111,7 +112,8 @@ def item_results(ids: Sequence[str], result: SendResult) -> Iterator[SendResult]
     split_ids = result.offset_id.split(",")
     # A batch that was stored whole is one record and has one id.
     offset_ids: Iterable[str] = split_ids if len(split_ids) == len(ids) else repeat(result.offset_id)
-    return map(SendResult, ids, repeat(result.queue), count(result.offset), offset_ids, repeat(result.status))
+    offsets = cast("Iterator[LogicalOffset]", count(result.offset))  # A call for each message would cost more.
+    return map(SendResult, ids, repeat(result.queue), offsets, offset_ids, repeat(result.status))
 
 
 def pack_inner_batch(messages: Sequence[Message], body: bytes, batch_id: str, codec: Codec | None) -> Outgoing | None:
