@@ -79,8 +79,10 @@ def test_delayed_and_retried_messages_are_never_batched():
 def test_a_list_and_single_messages_follow_one_plan():
     """A message of a list is alone exactly if it would be alone when it came by itself."""
     plan = BatchPlan(id_size=40, bytes_max=200, messages_max=2)
-    messages = [Message("t", bytes(size), tags="x") for size in (10, 200, 100, 101, 99, 5, 5)]
-    texts = [b"TAGS\x01x\x02"] * len(messages)
+    text = b"TAGS\x01x\x02"
+    largest = plan.bytes_max - plan.size_of(Message("t", b""), text)
+    messages = [Message("t", bytes(size), tags="x") for size in (10, largest, largest + 1, 100, 10, 5, 5, 5)]
+    texts = [text] * len(messages)
 
     cuts = [*plan.cut(messages, texts)]
 
