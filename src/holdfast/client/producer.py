@@ -41,7 +41,7 @@ from holdfast.client.messages.arguments import (
 )
 from holdfast.client.messages.in_flight import InFlight
 from holdfast.client.messages.namespace import with_namespace
-from holdfast.client.messages.packing import COMPRESS_OVER, Outgoing, Packing, all_properties, pack
+from holdfast.client.messages.packing import COMPRESS_OVER, Outgoing, Packing, pack
 from holdfast.client.options import ClientOptions
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_lines import Batching, SendFuture, check_batch_size
@@ -309,13 +309,11 @@ class Producer:
         """
         check_seconds("timeout_s", timeout_s, optional=True)
         wire_messages = [self._on_wire(message) for message in messages] if self._namespace else [*messages]
-        texts = all_properties(wire_messages)
         keys = {(message.topic, message.key) for message in wire_messages if message.key is not None}
         batch = SendMany(
             self._client,
             self._batch_sender(_UNCOMPRESSED, timeout_s),
             wire_messages,
-            texts,
             bytes_max=self._batch_bytes_max,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )

@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.cluster.send_plan import queue_for_key
-from holdfast.client.messages.packing import Outgoing
+from holdfast.client.messages.packing import Outgoing, all_properties
 from holdfast.client.produce.batch_lines import in_flight_max
 from holdfast.client.produce.batch_plan import BatchPlan
 from holdfast.client.produce.batch_sender import Batch, BatchSender
@@ -40,9 +40,12 @@ class SendMany:
         client: Knows the queues over which keys are spread.
         sender: Sends the batches.
         messages: The messages; their topics are as the wire knows them.
-        texts: For each message, the properties that follow its id.
         bytes_max: The maximum size of a batch.
         timeout_s: How long to look for the queues of keys.
+
+    Raises:
+        TypeError: an item is not a message, or a field of it has a wrong type.
+        LocalProtocolError: a message cannot be sent unchanged; the text says why.
     """
 
     def __init__(
@@ -50,7 +53,6 @@ class SendMany:
         client: ClusterClient,
         sender: BatchSender,
         messages: Sequence[Message],
-        texts: Sequence[bytes],
         *,
         bytes_max: int,
         timeout_s: float,
@@ -58,7 +60,7 @@ class SendMany:
         self._client = client
         self._sender = sender
         self._messages = messages
-        self._texts = texts
+        self._texts = all_properties(messages)  # of each message, those that follow its id
         self._plan = BatchPlan(sender.id_size, bytes_max)
         self._timeout_s = timeout_s
         self._outcome = _Outcome([None] * len(messages))
