@@ -17,7 +17,7 @@ from holdfast.bulk.cluster_connection import ClusterConnection, log
 from holdfast.bulk.read_options import QueueKey
 from holdfast.client.cluster.queue_rpc import QueueRpc
 from holdfast.model.errors import HoldfastError
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 
 _T = TypeVar("_T")
 
@@ -61,7 +61,7 @@ class QueueOffsets:
 
         async def commit_one(queue: MessageQueue, offset: int) -> None:
             try:
-                await self._rpc.commit(queue, offset)
+                await self._rpc.commit(queue, LogicalOffset(offset))
             except HoldfastError as error:
                 log.debug("progress in %s was not committed: %s", queue, error)
 

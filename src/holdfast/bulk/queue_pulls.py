@@ -22,19 +22,13 @@ from typing import Final
 from holdfast.bulk import near_replicas
 from holdfast.bulk.near_replicas import NearReplicas, ReplicaKey
 from holdfast.bulk.pull_socket import PullSocket
-from holdfast.client.access.refusal import refusal
 from holdfast.client.cluster.queue_rpc import QueueRpc
-from holdfast.client.consume.pull_plan import PullStatus
-from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
-from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue
+from holdfast.client.consume.pull_plan import PullStatus, pull_command, read_pull_header
+from holdfast.model.errors import BrokerRefused, HoldfastError
+from holdfast.model.group import Subscription
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.model.route import MASTER_ID
-from holdfast.model.scope import is_mock_broker
-from holdfast.wire.cluster.route import MAPPING_FIELD
-from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import BadField, from_fields, to_fields
-from holdfast.wire.records.inner_batch import BatchSupport
-from holdfast.wire.requests.pull import SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
 from holdfast.wire.requests.relay import leader_in
 
 log = logging.getLogger("holdfast.bulk")
@@ -43,7 +37,6 @@ log = logging.getLogger("holdfast.bulk")
 PULL_COUNT_MAX: Final = 16384
 PULL_BYTES_MAX: Final = 12 * 1024 * 1024
 _TIMEOUT_S: Final = 15.0
-_STATUSES: Final = frozenset(PullStatus)
 _PROGRESS_STATUSES: Final = frozenset({PullStatus.FOUND, PullStatus.NO_MATCH})
 
 
@@ -60,7 +53,7 @@ class PullRequest:
     """
 
     queue: MessageQueue
-    offset: int
+    offset: LogicalOffset
     count: int = PULL_COUNT_MAX
     tags: str = "*"
     size_max: int = PULL_BYTES_MAX
@@ -79,9 +72,9 @@ class PullResult:
     """
 
     status: PullStatus
-    next_offset: int
-    offset_min: int
-    offset_max: int
+    next_offset: LogicalOffset
+    offset_min: LogicalOffset
+    offset_max: LogicalOffset
     delta: int
     block: memoryview
     is_from_replica: bool = False
@@ -174,25 +167,17 @@ class QueuePuller:
     def _command(self, request: PullRequest, broker_id: int) -> Command:
         is_at_master = broker_id == MASTER_ID
         queue = request.queue
-        fields = PullFields(
-            consumer_group=self._rpc.group,
-            topic=queue.topic,
-            queue_id=LogicalQueueId(queue.queue_id),
-            queue_offset=LogicalOffset(request.offset),
-            max_msg_nums=request.count,
-            sys_flag=SUBSCRIPTION if is_at_master else SUBSCRIPTION | SUSPEND,
-            suspend_timeout_millis=0 if is_at_master else near_replicas.SUSPEND_MS,
-            subscription=request.tags,
-            expression_type="TAG",
-            max_msg_bytes=request.size_max,
-            broker_name=queue.broker_name,
-            batch_support=BatchSupport.REQUESTED.value,
+        return pull_command(
+            group=self._rpc.group,
+            queue=queue,
+            offset=request.offset,
+            subscription=Subscription(topic=queue.topic, sub_string=request.tags),
+            suspend_ms=0 if is_at_master else near_replicas.SUSPEND_MS,
+            with_subscription=True,
+            batch_max=request.count,
+            bytes_max=request.size_max,
             unit=request.unit,
         )
-        command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
-        if is_mock_broker(queue.broker_name):
-            command.fields[MAPPING_FIELD] = "1"
-        return command
 
 
 def _request(pull_socket: PullSocket, address: str, command: Command, timeout_s: float) -> tuple[PullResult, int]:
@@ -202,13 +187,14 @@ def _request(pull_socket: PullSocket, address: str, command: Command, timeout_s:
         HoldfastError: the broker did not answer, or it refused the pull.
     """
     answer, block = pull_socket.request(address, command, timeout_s)
-    if answer.code not in _STATUSES:
-        raise refusal(answer.code, answer.remark, address=address)
-    try:
-        header = from_fields(PullAnswer, answer.fields)
-    except BadField as error:
-        raise RemoteProtocolError(f"answer to a pull: {error}") from error
-    offsets = (header.next_begin_offset, header.min_offset, header.max_offset)
-    result = PullResult(PullStatus(answer.code), *offsets, header.offset_delta or 0, block)
+    header = read_pull_header(answer, address)
+    result = PullResult(
+        PullStatus(answer.code),
+        LogicalOffset(header.next_begin_offset),
+        LogicalOffset(header.min_offset),
+        LogicalOffset(header.max_offset),
+        header.offset_delta or 0,
+        block,
+    )
     # A relayed answer names a replica of the leader that produced it, not of the broker at *address*.
     return result, MASTER_ID if leader_in(answer) is not None else header.suggest_which_broker_id

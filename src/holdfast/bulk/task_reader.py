@@ -28,7 +28,7 @@ from holdfast.bulk.read_options import QueueKey, Range, ReadOptions
 from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.columns.message_columns import RecordOrigin, RowSelection, to_batches
 from holdfast.model.errors import AccessDenied, ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 
 # Join smaller batches up to these sizes, because each batch costs a round trip through Spark. A larger pull stays one.
 _BATCH_ROWS: Final = 4_096
@@ -132,7 +132,7 @@ class _RangeReader:
         name = self.name
         queue = self.session.find_queue(name)
         selection = RowSelection(self.columns, self.range.start, self.range.end, self.options.tag_set)
-        offset = self.range.start
+        offset = LogicalOffset(self.range.start)
         while offset < self.range.end:
             result = self._pull(queue, offset)
             if result is None:
@@ -166,7 +166,7 @@ class _RangeReader:
             if batch.num_rows:
                 yield batch
 
-    def _pull(self, queue: MessageQueue, offset: int) -> PullResult | None:
+    def _pull(self, queue: MessageQueue, offset: LogicalOffset) -> PullResult | None:
         """Return an answer that makes progress; None if the rest of the range is lost and the query continues."""
         connection = self.session.connection
         deadline_s = time.monotonic() + connection.patience_s
@@ -193,7 +193,7 @@ class _RangeReader:
             failures += 1
             connection.wait(connection.recover(self.range.topic, error, failures))
 
-    def _pull_request(self, queue: MessageQueue, offset: int) -> PullRequest:
+    def _pull_request(self, queue: MessageQueue, offset: LogicalOffset) -> PullRequest:
         count = min(PULL_COUNT_MAX, self.range.end - offset)
         return PullRequest(queue, offset, count, self.options.tags, unit=self.options.unit, is_foreign=self.is_foreign)
 

@@ -16,7 +16,8 @@ from typing import Annotated, Final
 import typer
 
 from holdfast.model.errors import ConfigError
-from holdfast.runtime.access.credentials_source import SECRET_BYTES_MAX, read_secret
+from holdfast.runtime.access.credentials_source import read_secret
+from holdfast.runtime.access.private_file import SECRET_BYTES_MAX
 
 SECRET_BYTES: Final = 24
 """The random bytes of a generated secret: 32 characters."""

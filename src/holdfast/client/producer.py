@@ -41,7 +41,7 @@ from holdfast.client.messages.arguments import (
 )
 from holdfast.client.messages.in_flight import InFlight
 from holdfast.client.messages.namespace import with_namespace
-from holdfast.client.messages.packing import COMPRESS_OVER, Outgoing, Packing, all_properties, pack
+from holdfast.client.messages.packing import COMPRESS_OVER, Outgoing, Packing, pack
 from holdfast.client.options import ClientOptions
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_lines import Batching, SendFuture, check_batch_size
@@ -145,7 +145,7 @@ class Producer:
             },
             heartbeat=lambda: heartbeat_command(self._client.client_id, producer=self._group),
             goodbyes=lambda: [unregister_command(self._client.client_id, producer=self._group)],
-            broker_down=lambda address: self._inner_batch_support.forget_broker(address),  # noqa: PLW0108 - made after the client
+            broker_down=self._forget_broker,
             topics_forgotten=self._forget,
         )
         self._client = ClusterClient(options, callbacks)
@@ -309,13 +309,11 @@ class Producer:
         """
         check_seconds("timeout_s", timeout_s, optional=True)
         wire_messages = [self._on_wire(message) for message in messages] if self._namespace else [*messages]
-        texts = all_properties(wire_messages)
         keys = {(message.topic, message.key) for message in wire_messages if message.key is not None}
         batch = SendMany(
             self._client,
             self._batch_sender(_UNCOMPRESSED, timeout_s),
             wire_messages,
-            texts,
             bytes_max=self._batch_bytes_max,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
@@ -542,6 +540,9 @@ class Producer:
         self._inner_batch_support.forget(topics)
         if self._accumulator is not None:
             self._accumulator.forget(topics)
+
+    def _forget_broker(self, address: str) -> None:
+        self._inner_batch_support.forget_broker(address)
 
     def _on_wire(self, message: Message, queue: MessageQueue | None = None) -> Message:
         """Return *message* with its topic as the wire knows it, after checking both arguments.

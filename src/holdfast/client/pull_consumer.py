@@ -46,7 +46,7 @@ from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.filter import EVERYTHING, parse_tags
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 
 log = logging.getLogger("holdfast.client")
 
@@ -96,7 +96,7 @@ class PullConsumer:
         self._prefetch = prefetch or Prefetch(message_count_max=1000)
         self._manual_queues: set[MessageQueue] = set()  # queues from `assign`, as opposed to `subscribe`
         self._assigned_tags: dict[str, Subscription] = {}
-        self._committed: dict[MessageQueue, int] = {}  # by `commit`, as opposed to automatically
+        self._committed: dict[MessageQueue, LogicalOffset] = {}  # by `commit`, as opposed to automatically
         options = ClientOptions(
             namesrv,
             namespace=namespace,
@@ -300,7 +300,7 @@ class PullConsumer:
         """
         check_position("to", to)
         self._reader(queue)
-        offset = to if isinstance(to, int) else await self._member.rpc.offset_of(queue, to)
+        offset = LogicalOffset(to) if isinstance(to, int) else await self._member.rpc.offset_of(queue, to)
         self._reader(queue)  # It may have been dropped meanwhile.
         self._seek(queue, offset)
 
@@ -354,9 +354,10 @@ class PullConsumer:
             for queue, offset in offsets.items():
                 check_queue("every queue of offsets", queue)
                 check_count(f"the offset of {queue}", offset)
+            committed = {queue: LogicalOffset(offset) for queue, offset in offsets.items()}
         else:
-            offsets = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
-        for queue, offset in offsets.items():
+            committed = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
+        for queue, offset in committed.items():
             await self._ensure_route(queue)
             await self._member.rpc.commit(queue, offset)
             self._offset_store.offsets.record(queue, offset)
@@ -390,7 +391,7 @@ class PullConsumer:
             )
         return reader
 
-    def _seek(self, queue: MessageQueue, offset: int) -> None:
+    def _seek(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         self._buffers[queue].clear()
         self._readers[queue].reset(offset)
 
@@ -420,7 +421,7 @@ class PullConsumer:
         for queue, reader in self._readers.items():
             self._offset_store.offsets.record(queue, reader.window.commit_offset)
 
-    def _offset_moved(self, queue: MessageQueue, offset: int) -> None:
+    def _offset_moved(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         self._offset_store.offsets.record(queue, offset)
 
     def _subscription(self, topic: str) -> Subscription:
@@ -432,7 +433,7 @@ class PullConsumer:
     def _limits(self) -> PullLimits:
         return self._prefetch.share(len(self._readers))
 
-    def _add(self, queue: MessageQueue, offset: int) -> None:
+    def _add(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         reader = QueueReader(self._reader_context, queue, offset)
         self._readers[queue] = reader
         self._buffers[queue] = deque()

@@ -32,6 +32,7 @@ from typing import Final, Self, Unpack
 
 from holdfast.client.access.credentials_options import CredentialsArguments, credentials_options
 from holdfast.client.cluster.queue_rpc import Start
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.consume.concurrent_delivery import ConcurrentDelivery
 from holdfast.client.consume.consumer_requests import ConsumerRequests
 from holdfast.client.consume.group_member import GroupMember, MemberCallbacks
@@ -58,6 +59,7 @@ from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
+from holdfast.wire.frames.command import Command
 
 log = logging.getLogger("holdfast.client")
 
@@ -138,6 +140,7 @@ class PushConsumer:
         callbacks = MemberCallbacks(
             assigned=lambda: list(self._readers),
             change=self._change,
+            handlers=dict.fromkeys(ConsumerRequests.CODES, self._answer),
             broker_up=self._recover,
             broker_down=self._suspend,
             route_changed=self._follow_leaders,
@@ -158,8 +161,7 @@ class PushConsumer:
             namespace=namespace,
         )
         offsets, locks = self._offset_store, self._locks
-        requests = ConsumerRequests(self._member, self._readers, offsets, call, locks, is_ordered=ordered)
-        self._member.client.handle(requests.handlers())
+        self._requests = ConsumerRequests(self._member, self._readers, offsets, call, locks, is_ordered=ordered)
         self._closed = asyncio.Event()
 
     def _make_delivery(
@@ -315,6 +317,9 @@ class PushConsumer:
         if not isinstance(self._delivery, IteratorDelivery):
             raise LocalProtocolError("this consumer has a listener, which gets the messages: it cannot be iterated")
         return self._delivery
+
+    async def _answer(self, request: ServerRequest) -> Command:
+        return await self._requests.answer(request)
 
     # Changes of the assignment.
 

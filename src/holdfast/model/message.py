@@ -16,7 +16,7 @@ from functools import lru_cache
 import msgspec
 
 from holdfast.model import property_names as names
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue, Position
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, find_name_fault
 
 DELAY_LEVEL_MAX = 18
@@ -70,7 +70,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
     message_id: str
     queue: MessageQueue
-    offset: int
+    offset: LogicalOffset
     offset_id: str
     status: SendStatus = SendStatus.OK
 
@@ -99,14 +99,14 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     topic: str
     body: bytes
     queue: MessageQueue
-    offset: int
+    offset: LogicalOffset
     properties: Mapping[str, str]
     born_ms: int
     stored_ms: int
     reconsume_times: int
     flag: int
     sys_flag: int
-    position: int
+    position: Position
     born_host: bytes
     store_host: bytes
     prepared_position: int = 0

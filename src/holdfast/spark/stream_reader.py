@@ -28,6 +28,7 @@ from holdfast.bulk.queue_selection import QueuesByKey, find_queues, resolve
 from holdfast.bulk.read_options import QueueKey
 from holdfast.bulk.task_reader import DataLost
 from holdfast.model.errors import HoldfastError
+from holdfast.model.queue import LogicalOffset
 from holdfast.spark.batch_reader import read_task_input, tasks_max, to_task_inputs
 from holdfast.spark.offsets import StreamPosition, begins_of, nest, read_position
 from holdfast.spark.options import SourceOptions
@@ -261,7 +262,8 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with borrow_pull_socket(session.connection.client.tls, self._options.credentials) as pull_socket:
                 queue = session.find_queue(fullest)
-                pulled = session.pulls.pull(pull_socket, PullRequest(queue, starts[fullest], size_max=_SAMPLE_BYTES))
+                request = PullRequest(queue, LogicalOffset(starts[fullest]), size_max=_SAMPLE_BYTES)
+                pulled = session.pulls.pull(pull_socket, request)
         except HoldfastError:
             return rows_max  # The broker is unavailable, so its rows cannot be read now either.
         count = pulled.next_offset - starts[fullest]

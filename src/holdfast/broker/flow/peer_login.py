@@ -18,22 +18,10 @@ from holdfast.access.role_secrets import RoleSecrets
 from holdfast.machine.security_options import SecurityOptions
 from holdfast.model.access.credentials import Credentials
 from holdfast.model.access.user import CLUSTER_USER
-from holdfast.model.errors import RemoteProtocolError
-from holdfast.wire.access.login import (
-    METHOD,
-    NONCE_SIZE,
-    LoginAnswer,
-    LoginFields,
-    LoginProofAnswer,
-    LoginProofFields,
-    client_proof,
-    encode_nonce,
-    is_nonce,
-    is_server_proof,
-)
-from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.access.login import NONCE_SIZE
+from holdfast.wire.access.login_attempt import LoginAttempt
+from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import BadField, from_fields, to_fields
 
 
 class LoginSettings(msgspec.Struct, frozen=True):
@@ -72,48 +60,40 @@ class PeerLogin:
     def __init__(self, settings: LoginSettings) -> None:
         self._settings = settings
         self._untried = list(settings.secrets.cluster)
-        self._secret = ""
-        self._client_nonce = ""
-        self._server_nonce: str | None = None
+        self._attempt = self._next_attempt()
+        self._has_proven = False  # whether the second request of the attempt was sent
+
+    def _next_attempt(self) -> LoginAttempt:
+        nonce = self._settings.secrets.new_nonce(NONCE_SIZE)
+        return LoginAttempt(CLUSTER_USER, self._untried.pop(0), nonce)
 
     def begin(self) -> Command:
         """Return the first request to send."""
-        self._secret, self._server_nonce = self._untried.pop(0), None
-        self._client_nonce = encode_nonce(self._settings.secrets.new_nonce(NONCE_SIZE))
-        fields = LoginFields(user=CLUSTER_USER, client_nonce=self._client_nonce)
-        return Command(code=RequestCode.LOGIN, fields=to_fields(fields))
+        return self._attempt.first_request()
 
     def advance(self, answer: Command) -> Command | LoginResult:
         """Return the next request to send after *answer*, or the result."""
-        try:
-            if self._server_nonce is None:
-                return self._on_challenge(answer)
-            return self._on_proof(answer)
-        except (BadField, RemoteProtocolError) as error:
-            return self._unproven(f"its answer to the login cannot be read: {error}")
+        return self._on_proof(answer) if self._has_proven else self._on_challenge(answer)
 
     def _on_challenge(self, answer: Command) -> Command | LoginResult:
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return self._on_java_peer()
         if answer.code != ResponseCode.SUCCESS:
             return self._unproven(f"it refused the login with code {answer.code}: {answer.remark}")
-        challenge = from_fields(LoginAnswer, answer.fields)
-        if challenge.method != METHOD or not is_nonce(challenge.server_nonce):
+        proof = self._attempt.prove(answer)
+        if proof is None:
             return self._unproven("its answer to the login is not one of a Holdfast server")
-        self._server_nonce = challenge.server_nonce
-        proof = client_proof(self._secret, CLUSTER_USER, self._client_nonce, self._server_nonce)
-        fields = LoginProofFields(user=CLUSTER_USER, proof=proof)
-        return Command(code=RequestCode.LOGIN_PROOF, fields=to_fields(fields))
+        self._has_proven = True
+        return proof
 
     def _on_proof(self, answer: Command) -> Command | LoginResult:
-        assert self._server_nonce is not None
         if answer.code != ResponseCode.SUCCESS:
             if self._untried:  # The secret is being changed, and the peer has only the older one.
-                return self.begin()
+                self._attempt, self._has_proven = self._next_attempt(), False
+                return self._attempt.first_request()
             reason = f"it refused our proof with code {answer.code}: {answer.remark}"
             return self._unproven(f"{reason}. The cluster secret must be the same on all servers")
-        proof = from_fields(LoginProofAnswer, answer.fields).proof
-        if not is_server_proof(self._secret, CLUSTER_USER, self._client_nonce, self._server_nonce, proof):
+        if not self._attempt.is_proven_by(answer):
             return self._unproven("its proof is wrong: it does not know the cluster secret")
         return LoginResult(is_usable=True, is_trusted=True)
 

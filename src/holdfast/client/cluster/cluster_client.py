@@ -120,7 +120,6 @@ class ClusterClient:
         self.timeout_s = options.timeout_s
         self.client_id = ""
         self.local_address = "127.0.0.1"
-        self._handlers = dict(self._callbacks.handlers)
         self._authenticator = None if options.credentials is None else Authenticator(options.credentials)
         self._pool = ConnectionPool(
             on_request=self._requested,
@@ -210,10 +209,6 @@ class ClusterClient:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def handle(self, handlers: Mapping[int, Handler]) -> None:
-        """Add *handlers* of requests from brokers to those given before."""
-        self._handlers |= handlers
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run *work* in the background until it ends or the client is closed. A failure is logged."""
@@ -507,7 +502,7 @@ class ClusterClient:
         answer: Command | None
         try:
             request = decode_request(connection.address, command)
-            handler = self._handlers.get(command.code)
+            handler = self._callbacks.handlers.get(command.code)
             if request is None or handler is None:
                 text = f" request type {command.code} not supported"
                 answer = response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)

@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
 from holdfast.client.cluster.cluster_client import ClusterClient, monotonic_ms
 from holdfast.client.cluster.send_plan import backoff_ms, is_not_leader
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError, RouteNotFound
-from holdfast.model.queue import LogicalQueueId, MessageQueue
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import RETRY_PREFIX
@@ -30,8 +30,7 @@ from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import BadField, from_fields, to_fields
 from holdfast.wire.requests.heartbeat import ConsumeFromWhere, ConsumerGroupFields, ConsumerList
 from holdfast.wire.requests.offsets import (
-    CommittedAnswer,
-    OffsetAnswer,
+    KnownOffsetAnswer,
     QueryOffsetFields,
     QueueFields,
     SearchOffsetFields,
@@ -52,8 +51,6 @@ UNKNOWN_TO_BROKER: Final = frozenset(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     }
 )
-
-_Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
 class QueueRpc:
@@ -103,7 +100,7 @@ class QueueRpc:
         await self.client.beat_one(address)
         return await self.client.invoke(address, command, timeout_s)
 
-    async def committed(self, queue: MessageQueue) -> int | None:
+    async def committed(self, queue: MessageQueue) -> LogicalOffset | None:
         """Return the offset that the group committed, or None if it never did."""
         fields = QueryOffsetFields(
             consumer_group=self.group, topic=queue.topic, queue_id=LogicalQueueId(queue.queue_id)
@@ -114,32 +111,32 @@ class QueueRpc:
             if refusal.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        return _read(answer, CommittedAnswer).offset
+        return _known_offset(answer)
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
+    async def commit(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         """Commit *offset* for the group: every message before it is consumed."""
         fields = UpdateOffsetFields(
             consumer_group=self.group, topic=queue.topic, queue_id=LogicalQueueId(queue.queue_id), commit_offset=offset
         )
         await self._call(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
-    async def offset_min(self, queue: MessageQueue) -> int:
+    async def offset_min(self, queue: MessageQueue) -> LogicalOffset:
         """Return the offset of the oldest message."""
         fields = QueueFields(topic=queue.topic, queue_id=queue.queue_id)
         return await self._offset(queue, RequestCode.GET_MIN_OFFSET, fields)
 
-    async def offset_max(self, queue: MessageQueue) -> int:
+    async def offset_max(self, queue: MessageQueue) -> LogicalOffset:
         """Return the offset that the next message will get."""
         fields = QueueFields(topic=queue.topic, queue_id=queue.queue_id)
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, fields)
 
-    async def offset_at(self, queue: MessageQueue, when: datetime) -> int:
+    async def offset_at(self, queue: MessageQueue, when: datetime) -> LogicalOffset:
         """Return the offset of the first message stored at or after *when*."""
         timestamp = int(when.timestamp() * 1000)
         fields = SearchOffsetFields(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
 
-    async def offset_of(self, queue: MessageQueue, start: Start) -> int:
+    async def offset_of(self, queue: MessageQueue, start: Start) -> LogicalOffset:
         """Return the offset that *start* stands for now."""
         if start == "earliest":
             return await self.offset_min(queue)
@@ -147,10 +144,10 @@ class QueueRpc:
             return await self.offset_max(queue)
         return await self.offset_at(queue, start)
 
-    async def first_offset(self, queue: MessageQueue, start: Start) -> int:
+    async def first_offset(self, queue: MessageQueue, start: Start) -> LogicalOffset:
         """Return the offset where a group without a committed offset begins: *start*, or 0 for a retry topic."""
         if queue.topic.startswith(RETRY_PREFIX):
-            return 0  # A retry topic holds only the group's own messages: none of them may be skipped.
+            return LogicalOffset(0)  # A retry topic holds only the group's own messages: none of them may be skipped.
         return await self.offset_of(queue, start)
 
     async def members(self, topic: str) -> set[str]:
@@ -198,8 +195,9 @@ class QueueRpc:
             await self.client.refresh_leaders(queue.topic)
             await asyncio.sleep(backoff_ms(rounds) / 1000)
 
-    async def _offset(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> int:
-        return _read(await self._call(queue, code, fields), OffsetAnswer).offset
+    async def _offset(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> LogicalOffset:
+        found = _known_offset(await self._call(queue, code, fields))
+        return LogicalOffset(0) if found is None else found  # Java brokers may not know a queue without messages.
 
     async def _members_at(self, address: str) -> list[str]:
         fields = to_fields(ConsumerGroupFields(consumer_group=self.group))
@@ -221,8 +219,9 @@ def start_code(start: Start) -> ConsumeFromWhere:
     return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
 
 
-def _read(answer: Command, kind: type[_Answer]) -> _Answer:
+def _known_offset(answer: Command) -> LogicalOffset | None:
     try:
-        return from_fields(kind, answer.fields)
+        offset = from_fields(KnownOffsetAnswer, answer.fields).offset
     except BadField as error:
         raise RemoteProtocolError(f"answer cannot be read: {error}") from error
+    return None if offset is None else LogicalOffset(offset)

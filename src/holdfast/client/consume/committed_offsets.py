@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.wire.frames import java_json
 
 # How long a released offset overrides the broker's. Later, an operator may have reset the group to an earlier offset.
@@ -29,23 +29,23 @@ class CommittedOffsets:
     """The offsets of one consumer."""
 
     def __init__(self) -> None:
-        self._consumed: dict[MessageQueue, int] = {}
-        self._committed: dict[MessageQueue, int] = {}
-        self._released: dict[MessageQueue, tuple[int, int]] = {}  # offset, when
+        self._consumed: dict[MessageQueue, LogicalOffset] = {}
+        self._committed: dict[MessageQueue, LogicalOffset] = {}
+        self._released: dict[MessageQueue, tuple[LogicalOffset, int]] = {}  # offset, when
 
-    def record(self, queue: MessageQueue, offset: int) -> None:
+    def record(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         """Record that everything before *offset* is done."""
         self._consumed[queue] = offset
 
-    def find(self, queue: MessageQueue) -> int | None:
+    def find(self, queue: MessageQueue) -> LogicalOffset | None:
         """Return the offset before which *queue* is done, or None if it is unknown."""
         return self._consumed.get(queue)
 
-    def begin(self, queue: MessageQueue, offset: int) -> None:
+    def begin(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         """Record the offset at which *queue* begins. The broker has the same, so there is nothing to commit."""
         self._consumed[queue] = self._committed[queue] = offset
 
-    def resume(self, queue: MessageQueue, offset: int, now_ms: int) -> int:
+    def resume(self, queue: MessageQueue, offset: LogicalOffset, now_ms: int) -> LogicalOffset:
         """Record and return the offset at which to continue *queue*, for which the broker has *offset*.
 
         The result is higher if we gave the queue up a moment ago and could not commit its last offset then.
@@ -56,11 +56,11 @@ class CommittedOffsets:
             self._consumed[queue] = max(offset, released)
         return self._consumed[queue]
 
-    def uncommitted(self) -> dict[MessageQueue, int]:
+    def uncommitted(self) -> dict[MessageQueue, LogicalOffset]:
         """Return the offsets that differ from the last commit."""
         return {queue: offset for queue, offset in self._consumed.items() if self._committed.get(queue) != offset}
 
-    def mark_committed(self, queue: MessageQueue, offset: int) -> None:
+    def mark_committed(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         """Record that *offset* was committed at the broker."""
         if queue in self._consumed:
             self._committed[queue] = offset
@@ -81,7 +81,7 @@ class CommittedOffsets:
         self._consumed.pop(queue, None)
         self._committed.pop(queue, None)
 
-    def snapshot(self) -> dict[MessageQueue, int]:
+    def snapshot(self) -> dict[MessageQueue, LogicalOffset]:
         """Return all consumed offsets."""
         return dict(self._consumed)
 
@@ -90,12 +90,12 @@ class _OffsetTable(msgspec.Struct):
     table: msgspec.Raw = msgspec.field(name="offsetTable")
 
 
-def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+def encode_offsets(offsets: Mapping[MessageQueue, LogicalOffset]) -> bytes:
     """Return *offsets* in upstream's format, for files and requests."""
     return java_json.encode(_OffsetTable(java_json.object_map(offsets.items())))
 
 
-def decode_offsets(data: bytes) -> dict[MessageQueue, int]:
+def decode_offsets(data: bytes) -> dict[MessageQueue, LogicalOffset]:
     """Return the offsets in *data*, in any format that peers write.
 
     Raises:
@@ -106,12 +106,14 @@ def decode_offsets(data: bytes) -> dict[MessageQueue, int]:
     try:
         if isinstance(table, list):  # the format for C++ clients
             return {
-                msgspec.convert(item, MessageQueue, strict=False): msgspec.convert(item["offset"], int, strict=False)
+                msgspec.convert(item, MessageQueue, strict=False): msgspec.convert(
+                    item["offset"], LogicalOffset, strict=False
+                )
                 for item in table
             }
         if isinstance(table, dict):
             return {
-                msgspec.json.decode(key, type=MessageQueue): msgspec.convert(offset, int, strict=False)
+                msgspec.json.decode(key, type=MessageQueue): msgspec.convert(offset, LogicalOffset, strict=False)
                 for key, offset in table.items()
             }
     except (msgspec.MsgspecError, KeyError, TypeError) as error:

@@ -9,12 +9,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ClassVar
 
 import msgspec
 
 from holdfast.client.cluster.cluster_client import now_ms
-from holdfast.client.cluster.server_request import Handler, ServerRequest
+from holdfast.client.cluster.server_request import ServerRequest
 from holdfast.client.consume.committed_offsets import decode_offsets
 from holdfast.client.consume.group_member import GroupMember
 from holdfast.client.consume.listener import ListenerCall, RetryLater
@@ -29,7 +30,7 @@ from holdfast.client.consume.running_info import (
     encode_running_info,
 )
 from holdfast.client.messages.unpacking import read_messages
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, response
 from holdfast.wire.requests.admin import ClientRequestFields, ConsumerStatusFields, ResetOffsetFields
@@ -68,14 +69,9 @@ class ConsumerRequests:
         self._is_ordered = is_ordered
         self._started_ms = now_ms()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return request code -> handler."""
-        return {
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
-        }
+    async def answer(self, request: ServerRequest) -> Command:
+        """Return the answer to a request with one of `CODES`."""
+        return await self._ANSWERS[request.command.code](self, request)
 
     async def _reset(self, request: ServerRequest) -> Command:
         fields = request.header_as(ResetOffsetFields)
@@ -117,8 +113,8 @@ class ConsumerRequests:
         is_busy = window.message_count > 0
         return QueueStatus(
             commit_offset=window.commit_offset,
-            cached_msg_min_offset=window.commit_offset if is_busy else 0,
-            cached_msg_max_offset=window.next_offset - 1 if is_busy else 0,
+            cached_msg_min_offset=LogicalOffset(window.commit_offset if is_busy else 0),
+            cached_msg_max_offset=LogicalOffset(window.next_offset - 1 if is_busy else 0),
             cached_msg_count=window.message_count,
             cached_msg_size_in_mi_b=window.byte_count // _MIB,
             locked=self._locks is not None and self._locks.has_lock(reader),
@@ -145,3 +141,11 @@ class ConsumerRequests:
         spent_ms = now_ms() - begun_ms
         body = encode_direct_result(outcome, is_ordered=self._is_ordered, remark=remark, spent_ms=spent_ms)
         return response(request.command, body=body)
+
+    _ANSWERS: ClassVar[Mapping[int, Callable[[ConsumerRequests, ServerRequest], Awaitable[Command]]]] = {
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _reset,
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _status,
+        RequestCode.GET_CONSUMER_RUNNING_INFO: _running_info,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume,
+    }
+    CODES: ClassVar[frozenset[int]] = frozenset(_ANSWERS)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -29,7 +29,7 @@ from holdfast.client.cluster.cluster_client import (
 )
 from holdfast.client.cluster.heartbeat import consumer_data, heartbeat_command, unregister_command
 from holdfast.client.cluster.queue_rpc import QueueRpc, Start, start_code
-from holdfast.client.cluster.server_request import ServerRequest
+from holdfast.client.cluster.server_request import Handler, ServerRequest
 from holdfast.client.consume.rebalance import AssignmentChange, allocate_average, plan_change
 from holdfast.client.messages.arguments import check_name, check_start, check_text
 from holdfast.client.options import ClientOptions
@@ -61,6 +61,7 @@ class MemberCallbacks(msgspec.Struct, frozen=True):
     Attributes:
         assigned: Returns the queues that we consume now.
         change: Called when the assignment differs from these.
+        handlers: Request code -> handler of that request from a broker, besides those of the membership itself.
         broker_up: Called with the address of a broker that has answered our heartbeat on a new connection, the first
             included.
         broker_down: Called with the address of a broker whose connection is gone.
@@ -69,6 +70,7 @@ class MemberCallbacks(msgspec.Struct, frozen=True):
 
     assigned: Callable[[], Iterable[MessageQueue]]
     change: OnChange
+    handlers: Mapping[int, Handler] = {}
     broker_up: Callable[[str], Awaitable[None]] = ignore_broker
     broker_down: Callable[[str], None] = ignore
     route_changed: Callable[[str], None] = ignore
@@ -115,7 +117,7 @@ class GroupMember:
         self.client = ClusterClient(
             msgspec.structs.replace(options, reader_group=self.group),
             ClientCallbacks(
-                handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed},
+                handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed, **callbacks.handlers},
                 heartbeat=self._heartbeat,
                 goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
                 routes_changed=self._route_changed,

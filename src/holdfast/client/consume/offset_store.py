@@ -19,7 +19,7 @@ from holdfast.client.cluster.cluster_client import monotonic_ms
 from holdfast.client.cluster.queue_rpc import QueueRpc, Start
 from holdfast.client.consume.committed_offsets import CommittedOffsets, decode_offsets, encode_offsets
 from holdfast.model.errors import ConfigError, HoldfastError, ProtocolError
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 
 log = logging.getLogger("holdfast.client")
 
@@ -38,9 +38,9 @@ class OffsetStore:
         self._rpc = rpc
         self._start = start
         self._file = file
-        self._saved: dict[MessageQueue, int] | None = None
+        self._saved: dict[MessageQueue, LogicalOffset] | None = None
 
-    async def load(self, queue: MessageQueue) -> int:
+    async def load(self, queue: MessageQueue) -> LogicalOffset:
         """Return the offset at which to begin with *queue*, and record it.
 
         Raises:
@@ -56,7 +56,7 @@ class OffsetStore:
             self.offsets.mark_uncommitted(queue)
         return offset
 
-    async def _find(self, queue: MessageQueue) -> int | None:
+    async def _find(self, queue: MessageQueue) -> LogicalOffset | None:
         """Return the saved offset of *queue*."""
         if self._file is None:
             return await self._rpc.committed(queue)
@@ -86,7 +86,7 @@ class OffsetStore:
             self.offsets.mark_committed(queue, offset)
         return True
 
-    async def recommit(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+    async def recommit(self, offsets: Mapping[MessageQueue, LogicalOffset]) -> dict[MessageQueue, LogicalOffset]:
         """Commit *offsets* again where brokers lost them: a broker that crashed lost the commits of its last seconds.
 
         Returns:
@@ -97,7 +97,7 @@ class OffsetStore:
         found = await asyncio.gather(*(self._recommit(queue, offset) for queue, offset in offsets.items()))
         return {queue: ahead for queue, ahead in zip(offsets, found, strict=True) if ahead is not None}
 
-    async def _recommit(self, queue: MessageQueue, offset: int) -> int | None:
+    async def _recommit(self, queue: MessageQueue, offset: LogicalOffset) -> LogicalOffset | None:
         self.offsets.mark_uncommitted(queue)
         try:
             committed = await self._rpc.committed(queue)
@@ -112,7 +112,7 @@ class OffsetStore:
             await self._commit(queue, offset)
         return None
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> bool:
+    async def _commit(self, queue: MessageQueue, offset: LogicalOffset) -> bool:
         try:
             await self._rpc.commit(queue, offset)
         except HoldfastError as error:
@@ -122,7 +122,7 @@ class OffsetStore:
         return True
 
 
-def _read(file: Path) -> dict[MessageQueue, int]:
+def _read(file: Path) -> dict[MessageQueue, LogicalOffset]:
     """Return the offsets in *file*.
 
     Raises:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.model.message import ReceivedMessage
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 
 
 class ProcessQueue:
@@ -26,14 +26,14 @@ class ProcessQueue:
         offset: The offset to begin at.
     """
 
-    def __init__(self, queue: MessageQueue, offset: int) -> None:
+    def __init__(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         self.queue = queue
         self.next_offset = offset
         self.generation = 0
         self.byte_count = 0
-        self._pending: dict[int, int] = {}  # offset -> size of each message that is pulled and not done
+        self._pending: dict[LogicalOffset, int] = {}  # offset -> size of each message that is pulled and not done
         # Invariant: ascending, and every offset in `_pending` is in here.
-        self._order: deque[int] = deque()
+        self._order: deque[LogicalOffset] = deque()
 
     @property
     def message_count(self) -> int:
@@ -41,7 +41,7 @@ class ProcessQueue:
         return len(self._pending)
 
     @property
-    def commit_offset(self) -> int:
+    def commit_offset(self) -> LogicalOffset:
         """The offset before which everything is done. It goes back only by `reset`."""
         order, pending = self._order, self._pending
         while order and order[0] not in pending:
@@ -53,7 +53,7 @@ class ProcessQueue:
         """The distance from the offset to commit to the next pull: the most that a crash could repeat."""
         return self.next_offset - self.commit_offset
 
-    def add(self, messages: Sequence[ReceivedMessage], next_offset: int) -> list[ReceivedMessage]:
+    def add(self, messages: Sequence[ReceivedMessage], next_offset: LogicalOffset) -> list[ReceivedMessage]:
         """Add the messages of a pull and return the new ones.
 
         A broker that stores batches whole may return messages from before the requested offset.
@@ -67,7 +67,7 @@ class ProcessQueue:
         self.next_offset = max(self.next_offset, next_offset)
         return fresh
 
-    def finish(self, offset: int, generation: int) -> bool:
+    def finish(self, offset: LogicalOffset, generation: int) -> bool:
         """Record that a message is done. Return False if it is not in this window."""
         if generation != self.generation:
             return False
@@ -77,7 +77,7 @@ class ProcessQueue:
         self.byte_count -= size
         return True
 
-    def reset(self, offset: int) -> None:
+    def reset(self, offset: LogicalOffset) -> None:
         """Discard the window and begin at *offset*."""
         self.generation += 1
         self.next_offset = offset

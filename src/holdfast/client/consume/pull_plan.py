@@ -60,17 +60,13 @@ class PullOutcome(msgspec.Struct, frozen=True):
     Attributes:
         messages: The messages that match the subscription.
         next_offset: The offset of the next pull.
-        offset_min: The lowest offset of the queue.
-        offset_max: The queue's end: the offset of the next message stored in it.
         broker_id: The broker to pull from next: 0 is the master.
         unreadable: Batches that cannot be opened: no consumer ever receives their messages.
     """
 
     status: PullStatus
     messages: list[ReceivedMessage]
-    next_offset: int
-    offset_min: int
-    offset_max: int
+    next_offset: LogicalOffset
     broker_id: int
     unreadable: list[UnreadableBatch] = []
 
@@ -129,16 +125,18 @@ def error_pause_s(failures: int) -> float:
     return float(min(ERROR_PAUSE_S * 2 ** min(failures - 1, 10), ERROR_PAUSE_S_MAX))
 
 
-def pull_command(
+def pull_command(  # noqa: PLR0913 - one name for each part of the request
     *,
     group: str,
     queue: MessageQueue,
-    offset: int,
+    offset: LogicalOffset,
     subscription: Subscription,
-    commit_offset: int | None = None,
+    commit_offset: LogicalOffset | None = None,
     suspend_ms: int = SUSPEND_MS,
     with_subscription: bool = False,
     batch_max: int = BATCH_MAX,
+    bytes_max: int = BATCH_BYTES_MAX,
+    unit: str | None = None,
 ) -> Command:
     """Return the request for the next messages of *queue*.
 
@@ -151,6 +149,8 @@ def pull_command(
         suspend_ms: How long the broker may wait for a message; 0 for an answer at once.
         with_subscription: Include the filter in the request, for consumers that send no heartbeats about it.
         batch_max: The maximum number of messages.
+        bytes_max: The maximum number of bytes.
+        unit: The unit of the consumer: a broker of another unit may name a replica in this one.
     """
     sys_flag = COMMIT_OFFSET if commit_offset else 0
     sys_flag |= SUSPEND if suspend_ms else 0
@@ -159,7 +159,7 @@ def pull_command(
         consumer_group=group,
         topic=queue.topic,
         queue_id=LogicalQueueId(queue.queue_id),
-        queue_offset=LogicalOffset(offset),
+        queue_offset=offset,
         max_msg_nums=batch_max,
         sys_flag=sys_flag,
         commit_offset=commit_offset or 0,
@@ -167,9 +167,10 @@ def pull_command(
         subscription=subscription.sub_string if with_subscription else None,
         sub_version=subscription.sub_version,
         expression_type=subscription.expression_type,
-        max_msg_bytes=BATCH_BYTES_MAX,
+        max_msg_bytes=bytes_max,
         broker_name=queue.broker_name,
         batch_support=BatchSupport.REQUESTED.value,
+        unit=unit,
     )
     command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
     if is_mock_broker(queue.broker_name):
@@ -187,15 +188,10 @@ def read_pull_answer(
         CorruptRecord: a record's checksum is wrong.
         RemoteProtocolError: the answer lacks a required field.
     """
-    if answer.code not in _STATUSES:
-        raise refusal(answer.code, answer.remark)
-    try:
-        header = from_fields(PullAnswer, answer.fields)
-    except BadField as error:
-        raise RemoteProtocolError(f"answer to a pull: {error}") from error
+    header = read_pull_header(answer)
     messages: list[ReceivedMessage] = []
     unreadable: list[UnreadableBatch] = []
-    unread: int | None = None
+    unread: LogicalOffset | None = None
     if answer.code == PullStatus.FOUND:
         messages, unread = read_limited(
             answer.body, queue, namespace=namespace, offset_delta=header.offset_delta or 0, unreadable=unreadable
@@ -204,12 +200,25 @@ def read_pull_answer(
     return PullOutcome(
         PullStatus(answer.code),
         messages,
-        header.next_begin_offset if unread is None else unread,
-        header.min_offset,
-        header.max_offset,
+        LogicalOffset(header.next_begin_offset) if unread is None else unread,
         header.suggest_which_broker_id,
         unreadable,
     )
+
+
+def read_pull_header(answer: Command, address: str | None = None) -> PullAnswer:
+    """Return the header of an answer to a pull, whose code is a `PullStatus` then.
+
+    Raises:
+        BrokerRefused: the broker at *address* refused the pull.
+        RemoteProtocolError: the answer lacks a required field.
+    """
+    if answer.code not in _STATUSES:
+        raise refusal(answer.code, answer.remark, address=address)
+    try:
+        return from_fields(PullAnswer, answer.fields)
+    except BadField as error:
+        raise RemoteProtocolError(f"answer to a pull: {error}") from error
 
 
 def filter_by_tags(messages: list[ReceivedMessage], subscription: Subscription) -> list[ReceivedMessage]:

@@ -39,10 +39,9 @@ from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError, R
 from holdfast.model.group import Subscription
 from holdfast.model.leadership import Leader
 from holdfast.model.message import ReceivedMessage
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import is_mock_broker
-from holdfast.wire.cluster.units import SCOPE_FIELD
 from holdfast.wire.requests.relay import leader_in
 
 log = logging.getLogger("holdfast.client")
@@ -72,7 +71,7 @@ class ReaderContext(msgspec.Struct, frozen=True):
     subscription: Callable[[str], Subscription]
     limits: Callable[[], PullLimits]
     deliver: Callable[[list[Delivery]], None]
-    offset_moved: Callable[[MessageQueue, int], None]
+    offset_moved: Callable[[MessageQueue, LogicalOffset], None]
     namespace: str | None = None
     with_subscription: bool = False
 
@@ -86,11 +85,10 @@ class QueueReader:
         offset: The offset to begin at.
     """
 
-    def __init__(self, context: ReaderContext, queue: MessageQueue, offset: int) -> None:
+    def __init__(self, context: ReaderContext, queue: MessageQueue, offset: LogicalOffset) -> None:
         self.window = ProcessQueue(queue, offset)
         self.queue = queue
         self.pulled_ms = 0
-        self.offset_end = offset
         self.is_paused = False
         self._context = context
         self._broker_id = MASTER_ID  # where to pull: a master may name a replica close to us
@@ -118,7 +116,7 @@ class QueueReader:
         self.stop()
         self.window.reset(self.window.commit_offset)
 
-    def reset(self, offset: int) -> None:
+    def reset(self, offset: LogicalOffset) -> None:
         """Discard the window and continue at *offset*, at once even while a pull waits at the broker."""
         was_reading = self._task is not None
         self.stop()
@@ -191,10 +189,8 @@ class QueueReader:
             subscription=subscription,
             suspend_ms=SUSPEND_MS if is_at_master else _REPLICA_SUSPEND_MS,
             with_subscription=context.with_subscription,
+            unit=context.rpc.client.unit,
         )
-        unit = context.rpc.client.unit
-        if unit is not None:
-            command.fields[SCOPE_FIELD] = unit  # A broker of another unit may name a replica in this one.
         self.pulled_ms = now_ms()
         self._pulled_address = context.rpc.address(self.queue, self._broker_id)
         timeout_s = TIMEOUT_S if is_at_master else _REPLICA_TIMEOUT_S
@@ -207,7 +203,6 @@ class QueueReader:
             outcome.broker_id != MASTER_ID and asyncio.get_running_loop().time() < self._avoids_replicas_until_s
         )
         self._broker_id = MASTER_ID if is_avoided else outcome.broker_id
-        self.offset_end = outcome.offset_max
         if outcome.status is PullStatus.OFFSET_MOVED:
             log.warning(
                 "queue %s: offset moves from %d to %d", self.queue, self.window.next_offset, outcome.next_offset

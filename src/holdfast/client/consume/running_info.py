@@ -8,16 +8,16 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.model.group import Subscription
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.wire.frames import java_json
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The state of one queue."""
 
-    commit_offset: int
-    cached_msg_min_offset: int = 0
-    cached_msg_max_offset: int = 0
+    commit_offset: LogicalOffset
+    cached_msg_min_offset: LogicalOffset = LogicalOffset(0)
+    cached_msg_max_offset: LogicalOffset = LogicalOffset(0)
     cached_msg_count: int = 0
     cached_msg_size_in_mi_b: int = msgspec.field(default=0, name="cachedMsgSizeInMiB")
     transaction_msg_min_offset: int = 0
@@ -79,7 +79,7 @@ def encode_running_info(
     )
 
 
-def encode_consumer_status(offsets: Mapping[MessageQueue, int]) -> bytes:
+def encode_consumer_status(offsets: Mapping[MessageQueue, LogicalOffset]) -> bytes:
     """Return the body of the answer to 221: the consumed offset of each queue."""
     return java_json.encode(_ConsumerStatus(message_queue_table=java_json.object_map(offsets.items())))
 

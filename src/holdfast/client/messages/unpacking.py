@@ -15,7 +15,7 @@ from holdfast.client.messages.namespace import without_namespace
 from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue, Position
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
 from holdfast.wire.records.inner_batch import is_inner_batch, unwrap_items
@@ -95,7 +95,7 @@ def read_limited(
     namespace: str | None = None,
     offset_delta: int = 0,
     uncompressed_max: int | None = UNCOMPRESSED_BYTES_MAX,
-) -> tuple[list[ReceivedMessage], int | None]:
+) -> tuple[list[ReceivedMessage], LogicalOffset | None]:
     """Return the messages of the first records, and the offset of the first record that was not read.
 
     That offset is usually None. But a few kilobytes may uncompress to gigabytes: once the compressed bodies have
@@ -109,7 +109,7 @@ def read_limited(
     for record in decode_records(body):
         is_compressed = record.sys_flag & COMPRESSED
         if is_compressed and uncompressed_max is not None and uncompressed > uncompressed_max:
-            return messages, record.offset + offset_delta
+            return messages, LogicalOffset(record.offset + offset_delta)
         before = len(messages)
         source = queue or MessageQueue(record.topic, "", record.queue_id)
         if is_inner_batch(record.sys_flag):
@@ -118,14 +118,16 @@ def read_limited(
             except UnreadableBatch as error:
                 unreadable.append(error)
         else:
-            message = _to_message(record, source, namespace, record.offset + offset_delta)
+            message = _to_message(record, source, namespace, LogicalOffset(record.offset + offset_delta))
             messages.append(message)
         if is_compressed:
             uncompressed += sum([len(message.body) for message in messages[before:]])
     return messages, None
 
 
-def _to_message(record: StoredRecord, queue: MessageQueue, namespace: str | None, offset: int) -> ReceivedMessage:
+def _to_message(
+    record: StoredRecord, queue: MessageQueue, namespace: str | None, offset: LogicalOffset
+) -> ReceivedMessage:
     body, sys_flag = record.body, record.sys_flag
     if sys_flag & COMPRESSED:
         body, sys_flag = _uncompress(record)
@@ -140,7 +142,7 @@ def _to_message(record: StoredRecord, queue: MessageQueue, namespace: str | None
         record.reconsume_times,
         record.flag,
         sys_flag,
-        record.position,
+        Position(record.position),
         record.born_host,
         record.store_host,
         record.prepared_position,
@@ -169,7 +171,7 @@ def _uncompress(record: StoredRecord) -> tuple[bytes, int]:
 def _open_batch(
     record: StoredRecord, queue: MessageQueue, namespace: str | None, offset_delta: int
 ) -> list[ReceivedMessage]:
-    first = record.offset + offset_delta
+    first, position = record.offset + offset_delta, Position(record.position)
     try:
         items = unwrap_items(record.body, record.sys_flag, record.properties)
     except RemoteProtocolError as error:
@@ -181,14 +183,14 @@ def _open_batch(
             topic,
             bytes(body),
             queue,
-            first + index,
+            LogicalOffset(first + index),
             LazyProperties(properties),
             record.born_ms,
             record.store_ms,
             0,
             flag,
             sys_flag,
-            record.position,
+            position,
             record.born_host,
             record.store_host,
         )

@@ -8,11 +8,11 @@ inner batch.
     key_sequencer        sends messages of the same key one after another
     inner_batch_support  finds out which brokers store the batches of a topic whole
     sender               sends parcels to brokers, with retries
-    batch_plan           cuts lists of messages into batches and encodes them
-    batch_sender         sends batches and returns the position of each message
+    batch_plan           decides which messages are sent together, and encodes them
+    batch_sender         sends the batches of a line, and reports to each its outcome
     batch_lines          the options, open batches and lines of the accumulator
     accumulator          collects single messages into batches
-    send_many            sends a list of messages in few requests
+    send_many            sends a list of messages in few requests, and gathers their results
     transaction          transactional messages and the answers to transaction checks
     request_reply        requests that wait for a reply of another client
 """

@@ -16,11 +16,11 @@ All unacknowledged bytes are counted and limited. Knows neither connections nor 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.cluster.send_plan import queue_for_key, require_publishable
+from holdfast.client.cluster.send_plan import queue_for_key
 from holdfast.client.messages.arguments import NO_KEYS, ZERO
 from holdfast.client.messages.packing import (
     check_properties_size,
@@ -37,14 +37,13 @@ from holdfast.client.produce.batch_lines import (
     SendFuture,
     TopicLines,
 )
-from holdfast.client.produce.batch_plan import can_be_batched
+from holdfast.client.produce.batch_plan import BatchPlan
 from holdfast.client.produce.batch_sender import BatchSender
 from holdfast.client.produce.key_sequencer import KeySequencer
-from holdfast.client.produce.sender import SEND_TIMEOUT_S
-from holdfast.model.errors import HoldfastError, ProducerFull, SendFailed
+from holdfast.client.produce.sender import SEND_TIMEOUT_S, find_queues
+from holdfast.model.errors import ProducerFull, SendFailed
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.records.batch import ITEM_OVERHEAD
 
 # How many keys of a topic are cached with their lines and texts: hashing a key costs more than finding it here.
 _CACHED_KEYS_MAX: Final = 100_000
@@ -65,11 +64,11 @@ class Accumulator:
         self._sender = sender
         self._sequencer = sequencer
         self._linger_s = batching.linger_s
+        self._plan = BatchPlan(sender.id_size, batching.bytes_max, batching.messages_max)
+        self._overhead = self._plan.overhead
         self._bytes_max = batching.bytes_max
         self._messages_max = batching.messages_max
         self._waiting_bytes_max = batching.waiting_bytes_max
-        self._id_size = sender.id_size
-        self._overhead = ITEM_OVERHEAD + sender.id_size
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, TopicLines] = {}
         self._closed_batches: set[OpenBatch] = set()  # batches that no longer grow and are not acknowledged yet
@@ -187,11 +186,9 @@ class Accumulator:
             LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         text = message_properties(message).encode()
-        check_properties_size(self._id_size + len(text))
-        size = self._overhead + len(message.body) + len(text)
-        single = None
-        if size > self._bytes_max or not can_be_batched(message):
-            single = self._sender.pack(message)
+        check_properties_size(self._plan.id_size + len(text))
+        size = self._plan.size_of(message, text)
+        single = self._sender.pack(message) if self._plan.is_alone(message, size) else None
         return Item(message, text, future, size, single)
 
     def _accept(self, item: Item, queue: MessageQueue | None) -> None:
@@ -241,10 +238,8 @@ class Accumulator:
     async def _find_queues(self, lines: TopicLines) -> None:
         """Look up the queues of a topic, and move the messages that waited for them into lines."""
         try:
-            route = await self._client.publish_route(lines.name, timeout_s=SEND_TIMEOUT_S)
-            publishable = require_publishable(route, lines.name)
-        except HoldfastError as error:
-            failure = SendFailed(error, attempts=1, maybe_stored=False)
+            publishable = await find_queues(self._client, lines.name, SEND_TIMEOUT_S)
+        except SendFailed as failure:
             for item in lines.end_routing():
                 self._waiting_bytes -= item.size + MESSAGE_OVERHEAD_BYTES
                 if not item.future.done():
@@ -276,7 +271,7 @@ class Accumulator:
             self._close(line)
 
     def _open(self, line: Line) -> OpenBatch:
-        batch = line.open_batch = OpenBatch(self.loop.create_future())
+        batch = line.open_batch = OpenBatch(self.loop.create_future(), self._batch_ended)
         line.has_lingered = False
         if self._linger_s:
             line.timer = self.loop.call_later(self._linger_s, self._end_linger, line)
@@ -290,9 +285,11 @@ class Accumulator:
 
     def _close(self, line: Line) -> None:
         """Close the open batch: it no longer grows, and is sent as soon as possible."""
-        batch = line.open_batch
-        if batch is None:
-            return
+        if line.open_batch is not None:
+            self._stop_growth(line, line.open_batch)
+            self._send_ready(line)
+
+    def _stop_growth(self, line: Line, batch: OpenBatch) -> None:
         line.open_batch = None
         if line.timer is not None:
             line.timer.cancel()
@@ -301,46 +298,37 @@ class Accumulator:
             batch.turn.__enter__()
         self._closed_batches.add(batch)
         line.closed_batches.append(batch)
-        self._send_ready(line)
 
     def _send_ready(self, line: Line) -> None:
         """Send the batches that may be sent now."""
-        if (
-            line.open_batch is not None
-            and line.has_lingered
-            and not line.closed_batches
-            and line.in_flight < line.in_flight_max
-        ):
-            self._close(line)
-        while line.closed_batches and line.in_flight < line.in_flight_max:
+        while line.in_flight < line.in_flight_max and (batch := self._next_batch(line)) is not None:
             line.in_flight += 1
-            self._client.spawn(self._send(line, line.closed_batches.popleft()))
+            self._client.spawn(self._send(line, batch))
 
     async def _send(self, line: Line, batch: OpenBatch) -> None:
+        """Send *batch* and those that are ready after it."""
         try:
-            if batch.turn is not None:
-                await batch.turn.wait_until_ready()
-            if batch.single is None and len(batch.messages) == 1:
-                batch.single = self._sender.pack(batch.messages[0])
-            results = await self._sender.send(line.topic, line.queue, batch)
-        except asyncio.CancelledError:
-            batch.cancel()
-            raise
-        except Exception as error:
-            batch.fail(error)
-            if not isinstance(error, HoldfastError):
-                raise
-        else:
-            batch.complete(results)
+            await self._sender.send_each(line.topic, line.queue, self._ready_batches(line, batch))
         finally:
-            if batch.turn is not None:
-                batch.turn.__exit__()
-            batch.ended.set_result(None)
-            self._closed_batches.discard(batch)
-            self._waiting_bytes -= batch.cost
             line.in_flight -= 1
             self._send_ready(line)
-            self._admit_next()
+
+    def _ready_batches(self, line: Line, first: OpenBatch) -> Iterator[OpenBatch]:
+        batch: OpenBatch | None = first
+        while batch is not None:
+            yield batch
+            batch = self._next_batch(line)
+
+    def _next_batch(self, line: Line) -> OpenBatch | None:
+        """Return the next batch of *line*, which leaves the line; None if none is ready."""
+        if line.open_batch is not None and line.has_lingered and not line.closed_batches:
+            self._stop_growth(line, line.open_batch)
+        return line.closed_batches.popleft() if line.closed_batches else None
+
+    def _batch_ended(self, batch: OpenBatch) -> None:
+        self._closed_batches.discard(batch)
+        self._waiting_bytes -= batch.cost
+        self._admit_next()
 
     def _admit_next(self) -> None:
         if self._space_freed is not None and not self._space_freed.done():

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 import msgspec
 
 from holdfast.client.messages.arguments import check_kind, check_seconds
 from holdfast.client.messages.packing import Outgoing
-from holdfast.client.produce.batch_plan import Batch
+from holdfast.client.produce.batch_sender import Batch
 from holdfast.client.produce.key_sequencer import KeyTurn
 from holdfast.model.errors import ConfigError
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.records.compression import Codec
-from holdfast.wire.records.inner_batch import UNPACKED_SIZE_MAX
+from holdfast.wire.records.inner_batch import COUNT_MAX, UNPACKED_SIZE_MAX
 
 # The limit of batches in flight for the messages of a topic that need no order.
 UNORDERED_IN_FLIGHT: Final = 4
 # About the memory that a waiting message needs besides its bytes: a future, an id, entries in some lists.
 MESSAGE_OVERHEAD_BYTES: Final = 512
-_MESSAGES_MAX: Final = 32_767
 
 
 class Batching(msgspec.Struct, frozen=True):
@@ -58,8 +57,8 @@ class Batching(msgspec.Struct, frozen=True):
         check_kind("codec", self.codec, Codec, optional=True)
         if not (self.linger_s >= 0 and self.bytes_max > 0 and self.waiting_bytes_max > 0):
             raise ConfigError(f"{self}: linger_s must be at least 0, bytes_max and waiting_bytes_max more than 0")
-        if not 1 <= self.messages_max <= _MESSAGES_MAX:
-            raise ConfigError(f"a batch may hold 1 to {_MESSAGES_MAX} messages, not {self.messages_max}")
+        if not 1 <= self.messages_max <= COUNT_MAX:
+            raise ConfigError(f"a batch may hold 1 to {COUNT_MAX} messages, not {self.messages_max}")
         check_batch_size(self.bytes_max)
 
 
@@ -116,22 +115,38 @@ class OpenBatch(Batch):
         size: The approximate total size of the messages.
         turn: Its turn in the lines of its keys, once the batch is closed.
         ended: Done when all futures are completed.
+
+    Args:
+        ended: A new future.
+        on_end: Called when all futures are completed.
     """
 
-    __slots__ = ("ended", "futures", "keys", "size", "turn")
+    __slots__ = ("_on_end", "ended", "futures", "keys", "size", "turn")
 
-    def __init__(self, ended: asyncio.Future[None]) -> None:
+    def __init__(self, ended: asyncio.Future[None], on_end: Callable[[OpenBatch], None]) -> None:
         super().__init__([], [])
         self.futures: list[SendFuture] = []
         self.keys: set[str] = set()
         self.size = 0
         self.turn: KeyTurn | None = None
         self.ended = ended
+        self._on_end = on_end
 
     @property
     def cost(self) -> int:
         """The bytes that the batch counts towards `waiting_bytes_max`."""
         return self.size + MESSAGE_OVERHEAD_BYTES * len(self.messages)
+
+    async def wait_for_turn(self) -> None:
+        """Return when all earlier sends of its keys have ended."""
+        if self.turn is not None:
+            await self.turn.wait_until_ready()
+
+    def to_single(self, pack: Callable[[Message], Outgoing]) -> Outgoing | None:
+        """Return the request of the only message, made by *pack* if no other has joined the batch."""
+        if self.single is None and len(self.messages) == 1:
+            return pack(self.messages[0])
+        return self.single
 
     def complete(self, results: Iterator[SendResult]) -> None:
         """Complete each future with the position of its message."""
@@ -149,6 +164,21 @@ class OpenBatch(Batch):
         """Cancel each future: the outcome will not be known."""
         for future in self.futures:
             future.cancel()
+
+    def end(self) -> None:
+        """Let later sends of its keys begin, and report the end."""
+        if self.turn is not None:
+            self.turn.__exit__()
+        self.ended.set_result(None)
+        self._on_end(self)
+
+
+def in_flight_max(queue: MessageQueue | None) -> int:
+    """Return how many requests to *queue*, or to any queue, may be in flight.
+
+    A second one to a queue could overtake the first when that is retried.
+    """
+    return UNORDERED_IN_FLIGHT if queue is None else 1
 
 
 class Line:
@@ -178,7 +208,7 @@ class Line:
         self.topic = topic
         self.queue = queue
         self.in_flight = 0
-        self.in_flight_max = UNORDERED_IN_FLIGHT if queue is None else 1
+        self.in_flight_max = in_flight_max(queue)
         self.open_batch: OpenBatch | None = None
         self.has_lingered = False
         self.timer: asyncio.Handle | None = None

@@ -1,4 +1,4 @@
-"""Cuts lists of messages into batches and encodes them.
+"""Decides which messages are sent together, and encodes them.
 
     messages  a1 a2 a3 (delayed) a4
     batches   [a1 a2] [a3] [a4]       a3 is alone, because no batch may hold it
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, repeat
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.client.messages.packing import Outgoing
 from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import Message, SendResult
+from holdfast.model.queue import LogicalOffset
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire.records.batch import ITEM_OVERHEAD, encode_columns
 from holdfast.wire.records.compression import Codec
@@ -41,56 +42,57 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     is_batch: bool
 
 
-class Batch:
-    """Messages of one topic that are sent together.
+class BatchPlan(msgspec.Struct, frozen=True):
+    """The rules by which messages form batches.
 
     Attributes:
-        messages: The messages.
-        texts: For each message, the properties that follow its id.
-        single: The request of the only message, if it is not sent as a batch.
-    """
-
-    __slots__ = ("messages", "single", "texts")
-
-    def __init__(self, messages: list[Message], texts: list[bytes], single: Outgoing | None = None) -> None:
-        self.messages = messages
-        self.texts = texts
-        self.single = single
-
-
-def can_be_batched(message: Message) -> bool:
-    """Return whether a batch may hold *message*: brokers accept no delayed and no retried messages in a batch."""
-    return not message.delay_level and not message.topic.startswith(RETRY_PREFIX)
-
-
-def cut_into_batches(
-    messages: Sequence[Message], texts: Sequence[bytes], id_size: int, bytes_max: int
-) -> Iterator[Cut]:
-    """Yield the batches in which to send *messages*, which are all of one topic.
-
-    Args:
-        messages: The messages.
-        texts: For each message, the properties that follow its id.
         id_size: The size of the property that carries an id.
         bytes_max: The maximum size of a batch. A larger message is sent alone.
+        messages_max: The maximum number of messages in a batch.
     """
-    overhead = ITEM_OVERHEAD + id_size
-    if messages and messages[0].topic.startswith(RETRY_PREFIX):
-        bytes_max = 0  # no batch may hold a retried message
-    start = batch_size = 0
-    for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
-        size = overhead + len(message.body) + len(text)
-        batch_size += size
-        if batch_size <= bytes_max and not message.delay_level and index - start < COUNT_MAX:
-            continue
-        if start < index:
-            yield Cut(start, index, is_batch=True)
-        start, batch_size = index, size
-        if size > bytes_max or message.delay_level:
-            yield Cut(index, index + 1, is_batch=False)
-            start, batch_size = index + 1, 0
-    if start < len(messages):
-        yield Cut(start, len(messages), is_batch=True)
+
+    id_size: int
+    bytes_max: int
+    messages_max: int = COUNT_MAX
+
+    @property
+    def overhead(self) -> int:
+        """The size of a message in a batch, without its body and the properties that follow its id."""
+        return ITEM_OVERHEAD + self.id_size
+
+    def size_of(self, message: Message, text: bytes) -> int:
+        """Return the size of *message* in a batch. *text* is its properties after its id."""
+        return self.overhead + len(message.body) + len(text)
+
+    def is_alone(self, message: Message, size: int) -> bool:
+        """Return whether no batch may hold *message*: it is too large, delayed or retried."""
+        return size > self.bytes_max or bool(message.delay_level) or message.topic.startswith(RETRY_PREFIX)
+
+    def cut(self, messages: Sequence[Message], texts: Sequence[bytes]) -> Iterator[Cut]:
+        """Yield the batches in which to send *messages*, which are all of one topic.
+
+        Args:
+            messages: The messages.
+            texts: For each message, the properties that follow its id.
+        """
+        overhead, bytes_max, messages_max = self.overhead, self.bytes_max, self.messages_max
+        if messages and messages[0].topic.startswith(RETRY_PREFIX):
+            bytes_max = 0  # Every message is alone.
+        start = batch_size = 0
+        # Written out, without `size_of` and `is_alone`: two calls for each message would cost more than the rest.
+        for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
+            size = overhead + len(message.body) + len(text)
+            batch_size += size
+            if batch_size <= bytes_max and not message.delay_level and index - start < messages_max:
+                continue
+            if start < index:
+                yield Cut(start, index, is_batch=True)
+            start, batch_size = index, size
+            if self.is_alone(message, size):
+                yield Cut(index, index + 1, is_batch=False)
+                start, batch_size = index + 1, 0
+        if start < len(messages):
+            yield Cut(start, len(messages), is_batch=True)
 
 
 def encode_messages(messages: Sequence[Message], ids: Sequence[str], texts: Sequence[bytes]) -> bytes:
@@ -110,7 +112,8 @@ def item_results(ids: Sequence[str], result: SendResult) -> Iterator[SendResult]
     split_ids = result.offset_id.split(",")
     # A batch that was stored whole is one record and has one id.
     offset_ids: Iterable[str] = split_ids if len(split_ids) == len(ids) else repeat(result.offset_id)
-    return map(SendResult, ids, repeat(result.queue), count(result.offset), offset_ids, repeat(result.status))
+    offsets = cast("Iterator[LogicalOffset]", count(result.offset))  # A call for each message would cost more.
+    return map(SendResult, ids, repeat(result.queue), offsets, offset_ids, repeat(result.status))
 
 
 def pack_inner_batch(messages: Sequence[Message], body: bytes, batch_id: str, codec: Codec | None) -> Outgoing | None:

@@ -16,7 +16,7 @@ from holdfast.client.messages.unpacking import LazyProperties
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.message import Message, ReceivedMessage
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue, Position
 from holdfast.wire.frames.command import Command, response
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
@@ -55,14 +55,14 @@ def _read_reply(fields: PushedReplyFields, body: bytes) -> ReceivedMessage:
         fields.topic,
         decompress(body, fields.sys_flag),
         MessageQueue(fields.topic, "", fields.queue_id),
-        0,
+        LogicalOffset(0),
         LazyProperties(fields.properties.encode()),
         fields.born_timestamp,
         fields.store_timestamp,
         0,
         fields.flag,
         fields.sys_flag & ~(COMPRESSED | CODEC_MASK),
-        0,
+        Position(0),
         _host(fields.born_host),
         _host(fields.store_host),
     )

@@ -37,6 +37,7 @@ from holdfast.client.cluster.send_plan import (
     is_topic_unknown,
     only_time_helps,
     queue_for_key,
+    require_publishable,
 )
 from holdfast.client.messages.packing import Outgoing
 from holdfast.client.produce.inner_batch_support import InnerBatchSupport
@@ -55,7 +56,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.leadership import Leader
 from holdfast.model.message import SendResult, SendStatus
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.model.scope import NO_BROKER, is_mock_broker, to_shown_broker, to_wire_broker
 from holdfast.runtime.pool import Connection
 from holdfast.wire.frames.codes import VERSION_5_0, RequestCode, ResponseCode
@@ -154,16 +155,20 @@ class Sender:
         queue: MessageQueue | None = None
         begun_s = monotonic()
         try:
-            route = self._client.routes.use(parcel.topic, begun_s)
-            route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
-            if parcel.queue is not None and _lacks(route, parcel.queue, parcel.topic):  # Perhaps the topic has grown.
-                route = await self._client.publish_route(parcel.topic, refresh=True, timeout_s=timeout_s)
+            route = await self._find_route(parcel, begun_s, timeout_s)
             queue = self.choose(parcel, route, None)
             attempt = self._attempt_in_lane if route.leaders else self._attempt
             return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
         except _FAILURES as error:
             tries = _Tries(1 + (self._retries if retries is None else retries), begun_s, begun_s + timeout_s)
             return await self._retry(parcel, tries, queue, error)
+
+    async def _find_route(self, parcel: Parcel, now_s: float, timeout_s: float) -> TopicRoute:
+        route = self._client.routes.use(parcel.topic, now_s)
+        route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
+        if parcel.queue is not None and _lacks(route, parcel.queue, parcel.topic):  # Perhaps the topic has grown.
+            route = await self._client.publish_route(parcel.topic, refresh=True, timeout_s=timeout_s)
+        return route
 
     async def _retry(self, parcel: Parcel, tries: _Tries, queue: MessageQueue | None, error: _Failure) -> Receipt:
         """Retry after an attempt that ended with *error*, until a send succeeds or no retry is left."""
@@ -215,10 +220,7 @@ class Sender:
             SendFailed: no broker is reachable.
         """
         try:
-            route = self._client.routes.use(parcel.topic, monotonic())
-            route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
-            if parcel.queue is not None and _lacks(route, parcel.queue, parcel.topic):
-                route = await self._client.publish_route(parcel.topic, refresh=True, timeout_s=timeout_s)
+            route = await self._find_route(parcel, monotonic(), timeout_s)
             queue = self.choose(parcel, route, None)
             connection = await self._connect(route, queue)
             if connection.is_full:
@@ -249,12 +251,11 @@ class Sender:
         """
         if parcel.queue is not None:
             return _find_named(route, parcel.queue, parcel.topic)
-        if not route.publishable:
-            raise RouteNotFound(f"no broker accepts messages for the topic {parcel.topic!r} now")
+        publishable = require_publishable(route, parcel.topic)
         if parcel.key is not None:
-            return queue_for_key(parcel.key, route.publishable)
+            return queue_for_key(parcel.key, publishable)
         # If no leader is up, try any queue: one of the leaders will be back first.
-        queues = route.sendable or route.publishable
+        queues = route.sendable or publishable
         if self._leaderless_s:
             queues = self._without_leaderless(queues)
         if route.leaders and avoid_broker is not None:
@@ -470,6 +471,18 @@ class _Tries:
         self.is_over = self._remaining <= 0 or not is_retryable(error)
 
 
+async def find_queues(client: ClusterClient, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
+    """Return the queues over which keys of *topic* are spread.
+
+    Raises:
+        SendFailed: they are unknown, so that nothing can be sent.
+    """
+    try:
+        return require_publishable(await client.publish_route(topic, timeout_s=timeout_s), topic)
+    except HoldfastError as error:
+        raise SendFailed(error, attempts=1, maybe_stored=False) from error
+
+
 def _wire_queue(queue: MessageQueue, topic: str) -> MessageQueue:
     """Return a queue as routes name it: the broker of a logical queue has two names."""
     return MessageQueue(topic, to_wire_broker(queue.broker_name), queue.queue_id)
@@ -535,6 +548,6 @@ def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     message_id = parcel.outgoing.message_id
-    result = SendResult(message_id, queue, offset, fields.msg_id, status)
+    result = SendResult(message_id, queue, LogicalOffset(offset), fields.msg_id, status)
     leader = None if fields.leader is None else Leader(fields.leader, fields.generation)
     return Receipt(result, address, fields.transaction_id or message_id, leader)

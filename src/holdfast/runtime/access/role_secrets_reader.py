@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import stat
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -14,8 +11,8 @@ from holdfast.access.role_secrets import RoleSecrets
 from holdfast.machine.security_options import SecurityOptions
 from holdfast.model.access.credentials import Credentials
 from holdfast.model.errors import ConfigError
+from holdfast.runtime.access.private_file import read_private_file
 
-SIZE_MAX: Final = 4_096
 SECRET_LENGTH_MIN: Final = 16
 """Of a cluster secret: it is never typed, and knowing it means owning the cluster."""
 CLUSTER_SECRETS_MAX: Final = 2
@@ -48,7 +45,7 @@ def read_metrics_token(options: SecurityOptions) -> str | None:
     path = options.metrics_token
     if path is None:
         return None
-    token = _read_private(path).strip()
+    token = read_private_file(path).text.strip()
     if len(token) < SECRET_LENGTH_MIN or not token.isascii() or len(token.split()) != 1:
         raise ConfigError(
             f"metrics_token: {path} needs one word of at least {SECRET_LENGTH_MIN} ASCII characters, and nothing else;"
@@ -59,7 +56,7 @@ def read_metrics_token(options: SecurityOptions) -> str | None:
 
 def _read_cluster_secrets(path: str) -> tuple[str, ...]:
     """Return one secret, or two while it is replaced: one on each line, the newest first."""
-    lines = tuple(line.strip() for line in _read_private(path).splitlines() if line.strip())
+    lines = tuple(line.strip() for line in read_private_file(path).text.splitlines() if line.strip())
     if not 1 <= len(lines) <= CLUSTER_SECRETS_MAX:
         raise ConfigError(
             f"the secret file {path} has {len(lines)} lines: write the cluster secret, and nothing else; while it is"
@@ -76,35 +73,7 @@ def _read_cluster_secrets(path: str) -> tuple[str, ...]:
 def _read_credentials(path: str) -> Credentials:
     try:
         # The safe loader. Its errors quote the file, so they are not passed on.
-        document: Any = yaml.safe_load(_read_private(path))
+        document: Any = yaml.safe_load(read_private_file(path).text)
         return Credentials(str(document["accessKey"]), str(document["secretKey"]))
     except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError):
         raise ConfigError(f"the file {path} needs two lines, `accessKey: NAME` and `secretKey: SECRET`") from None
-
-
-def _read_private(path: str) -> str:
-    """Return the text of a file that only its owner may read.
-
-    Raises:
-        ConfigError: it cannot be read, others may read it, it is too large, or it is no text.
-    """
-    try:
-        descriptor = os.open(Path(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # A pipe must not block.
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"the secret file {path} is not a regular file")
-            if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise ConfigError(
-                    f"others may have access to the secret file {path} (mode {stat.S_IMODE(status.st_mode):o}): run"
-                    f" `chmod 600 {path}`"
-                )
-            data = file.read(SIZE_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"the secret file {path} cannot be read: {error.strerror or error}") from None
-    if len(data) > SIZE_MAX:
-        raise ConfigError(f"the secret file {path} has more than {SIZE_MAX} bytes: name the file with the secret only")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ConfigError(f"the secret file {path} is no UTF-8 text") from None

@@ -14,7 +14,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.leader_planning import plan_create
 from holdfast.model.mapping import TopicMapping, next_epoch
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalOffset, MessageQueue
 from holdfast.model.scope import GLOBAL, is_mock_broker
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
 from holdfast.sim.actors.client import SimClient
@@ -164,9 +164,9 @@ class Auditor(SimClient):
         self._topics.discard(topic)
         for queue in route.readable:
             self._unread.add(queue)
-            self._read(queue, 0)
+            self._read(queue, LogicalOffset(0))
 
-    def _read(self, queue: MessageQueue, offset: int) -> None:
+    def _read(self, queue: MessageQueue, offset: LogicalOffset) -> None:
         command = pull_command(
             group=_GROUP,
             queue=queue,
@@ -201,7 +201,7 @@ class Auditor(SimClient):
             self.request(address, command, answered)
 
     def _record_answer(self, queue: MessageQueue, offset: int, answer: Command) -> None:
-        next_offset = int(answer.fields["nextBeginOffset"])
+        next_offset = LogicalOffset(int(answer.fields["nextBeginOffset"]))
         delta = int(answer.fields.get("offsetDelta", "0"))
         # Records carry their physical queue id; only clients without mapping support get the logical one.
         is_physical = is_mock_broker(queue.broker_name) and not self.is_old

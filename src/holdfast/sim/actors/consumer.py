@@ -26,7 +26,7 @@ from holdfast.client.messages.retry_message import retry_of
 from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
-from holdfast.model.queue import LogicalQueueId, MessageQueue
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import retry_topic
 from holdfast.sim.actors.client import SimClient
@@ -225,10 +225,10 @@ class Consumer(SimClient):
             if owned.is_dropped:
                 return
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-                offset = int(answer.fields["offset"])
+                offset = LogicalOffset(int(answer.fields["offset"]))
                 self._witness.committed(self._group, queue, offset)
             elif isinstance(answer, Command) and answer.code == ResponseCode.QUERY_NOT_FOUND:
-                offset = 0
+                offset = LogicalOffset(0)
             else:
                 self._refresh_if_stale(queue, answer)
                 self._acquire_later(owned)

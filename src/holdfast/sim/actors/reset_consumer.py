@@ -15,7 +15,7 @@ from typing import Final
 from holdfast.client.consume.pull_plan import PullStatus, pull_command, read_pull_answer
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.group import Subscription
-from holdfast.model.queue import LogicalQueueId, MessageQueue
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.checkers.resets import ResetChecker
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -43,7 +43,7 @@ class ResetConsumer(SimClient):
         super().__init__(name, name_servers, rng)
         self._subscriptions = {topic: Subscription(topic=topic) for topic in topics}
         self._reset_checker = reset_checker
-        self._next_offsets: dict[MessageQueue, int] = {}
+        self._next_offsets: dict[MessageQueue, LogicalOffset] = {}
 
     def started(self) -> None:
         """Request the routes."""
@@ -56,7 +56,7 @@ class ResetConsumer(SimClient):
         route = self.routes.find(topic)
         for queue in () if route is None or topic not in self._subscriptions else route.readable:
             if queue not in self._next_offsets:
-                self._next_offsets[queue] = 0
+                self._next_offsets[queue] = LogicalOffset(0)
                 self._schedule_cycle(queue)
 
     def _schedule_cycle(self, queue: MessageQueue) -> None:

@@ -10,7 +10,7 @@ server with access control. If it does not know the user, the login ends as OPEN
 A strict login accepts LOGGED_IN only. Otherwise, an attacker between client and server could answer as a server without
 access control, or as one that knows no login, and would get signed requests, which it could replay.
 
-Contains no sockets: asyncio and blocking clients, and servers that dial others, use the same steps.
+Contains no sockets: asyncio and blocking clients use the same steps.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Final
 
 from holdfast.model.access.credentials import Credentials
 from holdfast.model.errors import ConnectionLost, LoginFailed
-from holdfast.wire.access.login import METHOD, client_proof, encode_nonce, is_nonce, is_server_proof
-from holdfast.wire.frames.codes import OUR_LANGUAGE, RequestCode, ResponseCode
+from holdfast.wire.access.login_attempt import NONCE_FIELD, LoginAttempt
+from holdfast.wire.frames.codes import OUR_LANGUAGE, ResponseCode
 from holdfast.wire.frames.command import Command
 
 REQUIRED_FIELD: Final = "required"
@@ -53,16 +53,13 @@ class ClientLogin:
         self.outcome: Outcome | None = None
         self._credentials = credentials
         self._address = address
-        self._nonce = encode_nonce(nonce)
-        self._server_nonce = ""
+        self._attempt = LoginAttempt(credentials.access_key, credentials.secret_key, nonce)
         self._is_strict = is_strict
         self._is_required = True  # whether the server has access control
 
     def first_request(self) -> Command:
         """Return the first request."""
-        return Command(
-            code=RequestCode.LOGIN, fields={"user": self._credentials.access_key, "clientNonce": self._nonce}
-        )
+        return self._attempt.first_request()
 
     def second_request(self, answer: Command) -> Command | None:
         """Return the request that follows *answer*, the answer to the first; None if the login has ended.
@@ -75,14 +72,13 @@ class ClientLogin:
             self._handle_error(answer)
             return None
         self._is_required = answer.fields.get(REQUIRED_FIELD) != "false"
-        self._server_nonce = answer.fields.get("serverNonce", "")
-        if not self._is_required and not self._server_nonce:
+        if not self._is_required and not answer.fields.get(NONCE_FIELD):
             self._end_as_open("the server has no access control")
             return None
-        if not is_nonce(self._server_nonce) or answer.fields.get("method", METHOD) != METHOD:
+        proof = self._attempt.prove(answer)
+        if proof is None:
             raise self._failed("the server asks for a login of another kind; this client may be too old for it")
-        proof = client_proof(self._credentials.secret_key, *self._proven())
-        return Command(code=RequestCode.LOGIN_PROOF, fields={"user": self._credentials.access_key, "proof": proof})
+        return proof
 
     def finish(self, answer: Command) -> None:
         """End the login with *answer*, the answer to the second request.
@@ -96,12 +92,9 @@ class ClientLogin:
             return
         if answer.code != ResponseCode.SUCCESS:
             raise self._refused(answer)
-        if not is_server_proof(self._credentials.secret_key, *self._proven(), answer.fields.get("proof", "")):
+        if not self._attempt.is_proven_by(answer):
             raise self._failed("the server does not know the secret: it may not be the server that it claims to be")
         self.outcome = Outcome.LOGGED_IN
-
-    def _proven(self) -> tuple[str, str, str]:
-        return self._credentials.access_key, self._nonce, self._server_nonce
 
     def _end_as_open(self, reason: str) -> None:
         if self._is_strict:

@@ -60,8 +60,11 @@ class OffsetAnswer(msgspec.Struct, frozen=True):
     offset: int
 
 
-class CommittedAnswer(msgspec.Struct, frozen=True):
-    """Header of the answer to 14, as a client reads it. Some brokers answer -1 for a group that never committed."""
+class KnownOffsetAnswer(msgspec.Struct, frozen=True):
+    """Header of the same answers, as a client reads them.
+
+    Some brokers answer -1 for a group that never committed, or for a queue that they do not have.
+    """
 
     offset: KnownInt64
 

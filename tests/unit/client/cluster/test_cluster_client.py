@@ -172,17 +172,17 @@ async def test_good_byes_are_said_to_connected_brokers():
 
 async def test_what_brokers_ask_is_answered_by_handlers():
     """Unknown requests get code 3; a handler that fails gets code 1; one-way requests get nothing."""
-    async with a_client() as (server, client):
-        asked: list[tuple[str, int]] = []
+    asked: list[tuple[str, int]] = []
 
-        async def answer(request: ServerRequest) -> Command:
-            asked.append((request.address, request.command.opaque))
-            return response(request.command, 0, "fine")
+    async def answer(request: ServerRequest) -> Command:
+        asked.append((request.address, request.command.opaque))
+        return response(request.command, 0, "fine")
 
-        async def fail(request: ServerRequest) -> Command:
-            raise ValueError("broken")
+    async def fail(request: ServerRequest) -> Command:
+        raise ValueError("broken")
 
-        client.handle({307: answer, 309: fail})
+    callbacks = ClientCallbacks(handlers={307: answer, 309: fail})
+    async with ScriptedServer() as server, ClusterClient(server.address, callbacks) as client:
         server.on(30)
         await client.invoke(server.address, Command(code=30))
 

@@ -7,7 +7,7 @@ from tests.support.queue_calls import queue_calls
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClientCallbacks, ClusterClient
-from holdfast.client.cluster.queue_rpc import QueueRpc, start_code
+from holdfast.client.cluster.queue_rpc import QueueRpc, Start, start_code
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RemoteProtocolError, RouteNotFound
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.cluster.route import decode_route
@@ -57,6 +57,20 @@ async def test_a_group_begins_where_it_was_told_to():
         (search,) = server.requests_of(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
         assert search.fields["timestamp"] == str(int(WHEN.timestamp() * 1000))
         assert await calls.first_offset(RETRY, "latest") == 0
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", WHEN])
+async def test_a_queue_that_a_broker_does_not_have_begins_at_0(start: Start):
+    """Some brokers answer -1, which is no offset."""
+    async with queue_calls() as (server, calls):
+        for code in (
+            RequestCode.GET_MIN_OFFSET,
+            RequestCode.GET_MAX_OFFSET,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        ):
+            server.on(code, offset="-1")
+
+        assert await calls.first_offset(QUEUE, start) == 0
 
 
 async def test_a_commit_is_confirmed():

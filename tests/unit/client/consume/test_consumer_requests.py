@@ -49,8 +49,7 @@ class Office:
         call = None if listener is None else ListenerCall(listener, 1)
         readers = {QUEUE: self.reader}
         locks = LockRenewal(self.member.rpc, readers, NotImplemented)
-        desk = ConsumerRequests(self.member, readers, self.keeper, call, locks, is_ordered=True)
-        self.handlers = desk.handlers()
+        self.requests = ConsumerRequests(self.member, readers, self.keeper, call, locks, is_ordered=True)
 
     async def never(self, change: object) -> bool:
         """Change nothing."""
@@ -64,8 +63,7 @@ class Office:
         """Return what the desk answers."""
         request = decode_request("address", Command(code=code, opaque=5, fields=fields, body=body))
         assert request is not None
-        answer = await self.handlers[code](request)
-        assert answer is not None
+        answer = await self.requests.answer(request)
         assert answer.opaque == 5
         return answer
 

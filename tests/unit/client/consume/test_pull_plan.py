@@ -54,7 +54,7 @@ def test_messages_that_were_found_are_read():
 
     assert outcome.status is PullStatus.FOUND
     assert [message.body for message in outcome.messages] == [b"hi"]
-    assert (outcome.next_offset, outcome.offset_min, outcome.offset_max, outcome.broker_id) == (6, 2, 8, 1)
+    assert (outcome.next_offset, outcome.broker_id) == (6, 1)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,6 @@ def test_any_answer_is_read_or_refused(code: int, fields: dict[str, str], body: 
     except HoldfastError:
         return
     assert outcome.status == code
-    assert (outcome.offset_min, outcome.offset_max) == (int(fields["minOffset"]), int(fields["maxOffset"]))
     if outcome.status is not PullStatus.FOUND:
         assert (outcome.messages, outcome.next_offset) == ([], int(fields["nextBeginOffset"]))
 

@@ -15,7 +15,7 @@ Q0, Q1, Q2 = (MessageQueue("t", "b", number) for number in range(3))
 
 def a_batch(count: int) -> OpenBatch:
     loop = asyncio.get_running_loop()
-    batch = OpenBatch(loop.create_future())
+    batch = OpenBatch(loop.create_future(), lambda _: None)
     batch.messages = [Message("t", b"x")] * count
     batch.futures = [loop.create_future() for _ in range(count)]
     return batch

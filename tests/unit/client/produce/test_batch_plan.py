@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.produce.batch_plan import (
-    can_be_batched,
-    cut_into_batches,
-    encode_messages,
-    item_results,
-    pack_inner_batch,
-)
+from holdfast.client.produce.batch_plan import BatchPlan, encode_messages, item_results, pack_inner_batch
 from holdfast.model.message import Message, SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.records.batch import ITEM_OVERHEAD, split_items
@@ -21,7 +15,7 @@ from holdfast.wire.records.properties import parse_properties
 def spans(sizes: list[int], alone: list[int], bytes_max: int) -> list[tuple[int, int, bool]]:
     """Return how messages are cut that need *sizes* bytes in a batch; those in *alone* are delayed."""
     messages = [Message("t", bytes(size), delay_level=int(at in alone)) for at, size in enumerate(sizes)]
-    cuts = cut_into_batches(messages, [b""] * len(messages), -ITEM_OVERHEAD, bytes_max)
+    cuts = BatchPlan(id_size=-ITEM_OVERHEAD, bytes_max=bytes_max).cut(messages, [b""] * len(messages))
     return [(cut.start, cut.stop, cut.is_batch) for cut in cuts]
 
 
@@ -76,9 +70,33 @@ def test_delayed_and_retried_messages_are_never_batched():
     messages = [Message("t", b"x"), Message("t", b"x", delay_level=1)]
 
     retried = [Message("%RETRY%g", b"x")] * 2
-    assert [cut.is_batch for cut in cut_into_batches(messages, [b"", b""], 40, 1000)] == [True, False]
-    assert [cut.is_batch for cut in cut_into_batches(retried, [b"", b""], 40, 1000)] == [False, False]
-    assert [can_be_batched(message) for message in (*messages, Message("%RETRY%g", b"x"))] == [True, False, False]
+    plan = BatchPlan(id_size=40, bytes_max=1000)
+    assert [cut.is_batch for cut in plan.cut(messages, [b"", b""])] == [True, False]
+    assert [cut.is_batch for cut in plan.cut(retried, [b"", b""])] == [False, False]
+    assert [plan.is_alone(message, 1000) for message in (*messages, retried[0])] == [False, True, True]
+
+
+def test_a_list_and_single_messages_follow_one_plan():
+    """A message of a list is alone exactly if it would be alone when it came by itself."""
+    plan = BatchPlan(id_size=40, bytes_max=200, messages_max=2)
+    text = b"TAGS\x01x\x02"
+    largest = plan.bytes_max - plan.size_of(Message("t", b""), text)
+    messages = [Message("t", bytes(size), tags="x") for size in (10, largest, largest + 1, 100, 10, 5, 5, 5)]
+    texts = [text] * len(messages)
+
+    cuts = [*plan.cut(messages, texts)]
+
+    alone = {
+        index
+        for index, (message, text) in enumerate(zip(messages, texts, strict=True))
+        if plan.is_alone(message, plan.size_of(message, text))
+    }
+    assert alone == {cut.start for cut in cuts if not cut.is_batch}
+    for cut in cuts:
+        if cut.is_batch:
+            assert cut.stop - cut.start <= plan.messages_max
+            part = range(cut.start, cut.stop)
+            assert sum(plan.size_of(messages[at], texts[at]) for at in part) <= plan.bytes_max
 
 
 @pytest.mark.parametrize("texts", [[b"", b"", b""], [b"", b"TAGS\x01red\x02", b""]])

@@ -10,7 +10,7 @@ from tests.support.deliveries import run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.messages.packing import Packing, all_properties
+from holdfast.client.messages.packing import Packing
 from holdfast.client.options import ClientOptions
 from holdfast.client.produce.batch_lines import UNORDERED_IN_FLIGHT
 from holdfast.client.produce.batch_sender import BatchSender, SendParcel
@@ -58,7 +58,7 @@ def a_call(
         return [f"ID{next(made)}" for _ in range(wanted)]
 
     sender = BatchSender(carry, next_ids, codec=None, packing=Packing(compress_over=None))
-    return SendMany(client, sender, messages, all_properties(messages), bytes_max=bytes_max, timeout_s=timeout_s)
+    return SendMany(client, sender, messages, bytes_max=bytes_max, timeout_s=timeout_s)
 
 
 async def test_messages_without_keys_go_in_one_request():

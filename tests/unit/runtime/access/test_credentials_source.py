@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.model.access.credentials import Credentials
 from holdfast.model.errors import ConfigError
-from holdfast.runtime.access.credentials_source import SECRET_BYTES_MAX, CredentialsSource, read_secret
+from holdfast.runtime.access.credentials_source import CredentialsSource, read_secret
+from holdfast.runtime.access.private_file import SECRET_BYTES_MAX
 
 ANN = Credentials("ann", "", "token")
 

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.machine.security_options import SecurityOptions
 from holdfast.model.errors import ConfigError
-from holdfast.runtime.access.role_secrets_reader import SIZE_MAX, read_metrics_token, read_role_secrets
+from holdfast.runtime.access.private_file import SECRET_BYTES_MAX
+from holdfast.runtime.access.role_secrets_reader import read_metrics_token, read_role_secrets
 
 SECRET = "2bQ1-a-long-random-text"
 
@@ -67,8 +68,8 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
         ("", "0 lines"),
         (f"{SECRET}\n{SECRET}x\n{SECRET}y", "3 lines"),
         ("short", "less than 16 characters"),
-        (SECRET.encode() + b"\xff", "no UTF-8"),
-        (SECRET * 1000, f"more than {SIZE_MAX} bytes"),
+        (SECRET.encode() + b"\xff", "not UTF-8"),
+        (SECRET * 1000, f"more than {SECRET_BYTES_MAX} bytes"),
     ],
 )
 def test_a_file_with_anything_else_is_refused(tmp_path: Path, text: str | bytes, reason: str) -> None:
