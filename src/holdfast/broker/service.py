@@ -28,6 +28,7 @@ from holdfast.runtime.access.role_secrets_reader import read_metrics_token, read
 from holdfast.runtime.address import check_listening, split_address
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import FrameLimits
+from holdfast.runtime.descriptors import limit_unproven
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer, Sample
 from holdfast.runtime.posix_disk import PosixDisk
@@ -95,7 +96,7 @@ class BrokerService:
         )
         broker = Broker(self._options, store, components)
         if LimitedRole.is_needed(options):
-            self._limited = LimitedRole(broker, options, components.sessions)
+            self._limited = LimitedRole(broker, limit_unproven(options, self._emit), components.sessions)
         server = MachineServer(
             self._limited or broker,
             emit=emit,

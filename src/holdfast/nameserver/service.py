@@ -19,6 +19,7 @@ from holdfast.runtime.access.role_secrets_reader import read_metrics_token, read
 from holdfast.runtime.address import check_listening, split_address
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import FrameLimits
+from holdfast.runtime.descriptors import limit_unproven
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer
 from holdfast.runtime.posix_disk import PosixDisk
@@ -86,7 +87,7 @@ class NameServerService:
         )
         budget = MemoryBudget(self._options.memory_limit, self._emit)
         if LimitedRole.is_needed(options):
-            self._limited = LimitedRole(machine, options, machine.sessions)
+            self._limited = LimitedRole(machine, limit_unproven(options, self._emit), machine.sessions)
         self._server = MachineServer(
             self._limited or machine,
             emit=emit,
