@@ -20,8 +20,11 @@ BEGINNINGS = (b"", b"\0\0", struct.pack(">II", 16_000_000, 500) + b"x" * 100)
 
 
 @contextmanager
-def guarded_name_server(folder: Path, *options: str) -> Iterator[tuple[Child, str, str]]:
-    """Provide a name server with access control, its address, and the file with its administrator's secret."""
+def guarded_name_server(folder: Path, *options: str, descriptors: str = "") -> Iterator[tuple[Child, str, str]]:
+    """Provide a name server with access control, its address, and the file with its administrator's secret.
+
+    *descriptors* are options of `ulimit`.
+    """
     secret, admin = folder / "cluster.secret", str(folder / "admin.secret")
     secret.write_text("the-secret-of-all-servers")
     secret.chmod(0o600)
@@ -30,7 +33,10 @@ def guarded_name_server(folder: Path, *options: str) -> Iterator[tuple[Child, st
     words = ["serve", "namesrv", "--data", data, "--listen", f"127.0.0.1:{free_port()}", "--auth", "--json"]
     for option in options:
         words += ["--set", option]
-    with Child([HOLDFAST, *words, "--cluster-secret", str(secret)], name="namesrv") as child:
+    command = [HOLDFAST, *words, "--cluster-secret", str(secret)]
+    if descriptors:
+        command = ["sh", "-c", f'ulimit {descriptors}; exec "$@"', "sh", *command]
+    with Child(command, name="namesrv") as child:
         ready = json.loads(child.wait_for_line('^{"role"', timeout_s=READY_TIMEOUT_S))
         yield child, ready["address"], admin
 
@@ -75,6 +81,27 @@ def test_half_open_connections_leave_a_working_client_working(tmp_path: Path, co
         assert count - most <= count_closed(halves) <= count - most + 1
         assert child.is_running
         assert not [line for line in child.lines() if "Traceback" in line]
+
+
+def test_half_open_connections_leave_descriptors_to_others(tmp_path: Path) -> None:
+    """More of them than the process may have open files: a client is answered, without waiting for any to end."""
+    limits = ("unproven_timeout_ms=600000",)
+    with guarded_name_server(tmp_path, *limits, descriptors="-n 200") as (child, address, admin), ExitStack() as opened:
+        halves = open_halves(address, 400, opened)
+
+        listed = run_in_process("user", "list", "--access-key", "admin", "--secret-file", admin, namesrv=address)
+
+        assert listed.status == 0, listed.err
+        assert count_closed(halves) >= 300
+        assert [line for line in child.lines() if "unproven_connections_max lowered" in line]
+
+
+def test_a_role_takes_all_descriptors_that_it_may_have(tmp_path: Path) -> None:
+    """Most systems start a process with few, and permit more."""
+    with guarded_name_server(tmp_path, descriptors="-Sn 200") as (child, _, _):
+        soft, hard = Path(f"/proc/{child.pid}/limits").read_text().partition("Max open files")[2].split()[:2]
+
+        assert soft == hard != "200"
 
 
 def test_a_connection_that_proves_nothing_ends_in_time(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Single roles as processes: ready line, metrics, health, logs, orderly end."""
 
 import json
+import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
 from tests.support.child import Child
 from tests.support.cluster.operator import HOLDFAST
 from tests.support.cluster.ports import free_port
@@ -90,6 +92,41 @@ def test_a_port_that_is_taken_is_one_line_and_status_one():
 
     (line,) = second.lines()
     assert line.startswith(f"holdfast: port {address.rpartition(':')[2]} of 127.0.0.1 is taken")
+
+
+@pytest.mark.parametrize("option", ["--listen", "--metrics-listen"])
+@pytest.mark.parametrize("role", ["namesrv", "broker"])
+def test_a_role_that_nothing_guards_serves_no_network(tmp_path: Path, role: str, option: str):
+    """It says what to do, and does not begin to listen."""
+    words = {"--listen": f"127.0.0.1:{free_port()}", option: f"0.0.0.0:{free_port()}"}
+    child = Child(
+        [HOLDFAST, "serve", role, *(word for pair in words.items() for word in pair)], name=role, folder=tmp_path
+    )
+
+    assert child.wait(timeout_s=READY_TIMEOUT_S) == 2
+
+    assert "beyond loopback" in child.lines()[-1]
+    assert "--insecure" in child.lines()[-1]
+
+
+def test_metrics_beyond_loopback_need_a_token(tmp_path: Path):
+    """Then a role without access control serves them to those who have it."""
+    token, port = tmp_path / "token", free_port()
+    token.write_text("a-token-of-scrapers")
+    token.chmod(0o600)
+    words = [
+        "--listen",
+        f"127.0.0.1:{free_port()}",
+        "--metrics-listen",
+        f"0.0.0.0:{port}",
+        "--metrics-token",
+        str(token),
+    ]
+    with Child([HOLDFAST, "serve", "namesrv", *words, "--json"], name="namesrv") as child:
+        ready(child)
+
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            fetch(port, "/metrics")
 
 
 def test_a_broker_whose_port_is_taken_ends_as_one_line(tmp_path: Path):

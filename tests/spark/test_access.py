@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import Read, SparkCluster, numbers_of
+from tests.support.cluster.operator import CommandResult, run_in_process
+from tests.support.cluster.up import Up
 
+from holdfast import Message, blocking
 from holdfast.client.access.credentials_options import CredentialsOptions
 from holdfast.model.errors import ConfigError
 from holdfast.spark.options import read_source_options
@@ -115,3 +118,50 @@ def test_rows_pass_and_the_secret_is_in_no_plan(spark: SparkSession, cluster: Sp
     assert "redacted" in shown  # The only plan with options is the one of the view.
     assert SECRET not in shown + settings
     assert SECRET.encode() not in checkpoint
+
+
+@pytest.mark.parametrize("sink", ["memory", "holdfast"])
+def test_a_running_query_goes_through_a_rotation(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str
+):
+    """The cluster has access control: the secret is in a file, and another one takes its place."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = str(tmp_path / "reader.secret")
+    with Up(tmp_path / "data", "--brokers", "1", "--auth") as cluster:
+        auth = cluster.announced["auth"]
+
+        def run(*words: str) -> CommandResult:
+            access = ("--access-key", auth["access_key"], "--secret-file", auth["secret_file"])
+            result = run_in_process(*words, *access, namesrv=cluster.namesrv)
+            assert result.status == 0, result.err
+            return result
+
+        for topic in ("orders", "copies"):
+            run("topic", "create", topic, "--queues", "2")
+        run("user", "create", "reader", "--save-to", file)
+        run("acl", "grant", "reader", "Topic:orders", "Sub,Get")
+        run("acl", "grant", "reader", "Topic:copies", "Pub")
+        run("acl", "grant", "reader", "Group:holdfast-spark", "Sub")
+        access = {"namesrv": cluster.namesrv, "accessKey": "reader", "secretFile": file}
+        stream = spark.readStream.format("holdfast").options(subscribe="orders", startingOffsets="earliest", **access)
+        writer = stream.load().select("body").writeStream.format(sink).queryName("rotated")
+        if sink == "holdfast":
+            writer = writer.options(topic="copies", checkpointLocation=str(tmp_path / "c"), **access)
+        with blocking.Producer(cluster.namesrv, **auth) as producer:
+            query = writer.start()
+            try:
+                for step in (None, "--keep-old-secret", "--drop-old-secret"):
+                    if step is not None:
+                        saved = ("--save-to", file) if step == "--keep-old-secret" else ()
+                        run("user", "update", "reader", *saved, step)
+                    producer.send_many([Message("orders", b"%d" % number) for number in range(10)])
+                    query.processAllAvailable()
+                assert query.exception() is None
+            finally:
+                query.stop()
+        if sink == "memory":
+            assert spark.table("rotated").count() == 30
+        else:
+            options = {"namesrv": cluster.namesrv, "subscribe": "copies", "accessKey": auth["access_key"]}
+            copies = spark.read.format("holdfast").options(secretFile=auth["secret_file"], **options).load()
+            assert copies.count() == 30

@@ -25,7 +25,7 @@ import yaml
 from holdfast.model.access.acl_file import DENY, KEY_LENGTH_MIN, AclAccount, AclFile, Perm
 from holdfast.model.access.refusal import DirectoryRefused
 from holdfast.model.access.rule import NAME_LENGTH_MAX
-from holdfast.model.access.source_address import SourcePattern, parse_white_address
+from holdfast.model.access.source_address import TEXT_MAX, SourcePattern, parse_white_address
 from holdfast.model.access.user import check_secret, check_user_name
 from holdfast.model.errors import ConfigError
 from holdfast.model.topic import RETRY_PREFIX
@@ -36,6 +36,7 @@ LIST_MAX: Final = 1_000
 """Limit for the topics or groups of an account, and for global white addresses."""
 
 _DEPTH_MAX: Final = 16
+_INTEGER_BITS_MAX: Final = 1_024
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -95,11 +96,17 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _check_structure(text: str) -> None:
-    """Refuse what the loader cannot bound: nesting ends in a crash of the C code, and aliases can fill any memory."""
+    """Refuse what the loader cannot bound.
+
+    Nesting ends in a crash of the C code, aliases can fill any memory, and a long `1:59:59` is a number to the base of
+    60, whose conversion takes minutes.
+    """
     depth = 0
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             raise _Fault(f"{_line(event.start_mark)} has an alias; write the value again, or put it in quotes")
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > TEXT_MAX:
+            raise _Fault(f"{_line(event.start_mark)} has a value of more than {TEXT_MAX} characters")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -199,7 +206,8 @@ def _text(entry: dict[str, Any], field: str, label: str) -> str:
     value = entry.get(field)
     if value is None:
         return ""
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _INTEGER_BITS_MAX
+    if not is_number and not isinstance(value, str):
         raise _Fault(f"{label}, field {field}: the value is no text; put it in quotes")
     return str(value).strip()
 

@@ -186,19 +186,22 @@ class Door(Component):
         reason = self._find_reason(sender, _MAY_CHANGE)
         return None if reason is None else self.refuse(reason, code, sender)
 
-    def find_refusal(self, sender: Identity, permissions: Iterable[Permission], code: int) -> Refusal | None:
+    def find_refusal(
+        self, sender: Identity, permissions: Iterable[Permission], code: int, channel: ChannelId | None = None
+    ) -> Refusal | None:
         """Return why *sender* may not do something that only became clear while its request was handled, or None.
 
         Args:
             sender: Who sent the request.
             permissions: What it needs.
             code: The code of the request.
+            channel: Where it waited; None if it did not.
         """
         if not self.is_enabled:
             return None
         if not isinstance(sender, Session):
             return self.refuse(NO_USER, code, sender)
-        session = self._sessions.renew(sender)
+        session = self._sessions.renew(sender) if channel is None else self._sessions.succeed(channel, sender)
         reason = session.fault if session.fault is not None else self._find_reason(session, permissions)
         return None if reason is None else self.refuse(reason, code, session)
 
@@ -285,13 +288,13 @@ class Door(Component):
         _remember(session.pullable, key)
         return True
 
-    def recheck_pull(self, sender: Identity, header: PullHeader) -> Refusal | None:
-        """Return why a pull that was admitted before is refused now, or None."""
+    def recheck_pull(self, sender: Identity, header: PullHeader, channel: ChannelId) -> Refusal | None:
+        """Return why a pull that has waited on *channel* since it was admitted is refused now, or None."""
         if isinstance(sender, Session):
-            session = self._sessions.renew(sender)
+            session = self._sessions.succeed(channel, sender)
             if session.fault is None and self._may_pull(session, header.fields):
                 return None
-        return self.find_refusal(sender, PULL.find(header.fields, b""), header.code)
+        return self.find_refusal(sender, PULL.find(header.fields, b""), header.code, channel)
 
     def admits_route(self, channel: ChannelId, fields: Any, frame: Frame) -> bool:
         """Return whether a query for a route (105) is surely admitted; *fields* name its topic."""

@@ -6,7 +6,8 @@
     none of these ───────────────────> anonymous
 
 A session ends when its user is deleted or disabled, or no longer has the secret that was used. So everything that a
-session remembers is valid for one version of the directory only.
+session remembers is valid for one version of the directory only. If the user has proven another secret on the channel
+since, requests that wait there continue with it.
 """
 
 from __future__ import annotations
@@ -146,13 +147,11 @@ class Sessions:
 
     def find_login(self, channel: ChannelId) -> Session | None:
         """Return who sends on *channel* whatever its frames say, or None if that depends on each frame."""
-        session = self._assumed
-        if session is None:
-            known = self._channels.get(channel)
-            session = None if known is None else known.login
-            if session is None:
-                return None
-        return self.renew(session)
+        if self._assumed is not None:
+            return self.succeed(channel, self._assumed)
+        known = self._channels.get(channel)
+        session = None if known is None else known.login
+        return None if session is None else self.renew(session)
 
     def find_signer(self, channel: ChannelId, frame: Frame) -> Session | None:
         """Return who signed a frame; None if that is not sure without the general path, which says why."""
@@ -236,6 +235,19 @@ class Sessions:
             yield
         finally:
             self._assumed = None
+
+    def succeed(self, channel: ChannelId, session: Session) -> Session:
+        """Return *session*; if its secret has ended, the one with which its user has proven who it is there since.
+
+        A client changes its secret while its requests wait.
+        """
+        known = self._channels.get(channel)
+        if self.renew(session).fault is None or session.secret is None or known is None:
+            return session
+        for other in (known.login, known.signers.get(session.user)):
+            if other is not None and other.user == session.user and self.renew(other).fault is None:
+                return other
+        return session
 
     def renew(self, session: Session) -> Session:
         """Return *session*, valid for the present version of the directory, or with the reason why it is not."""

@@ -247,6 +247,7 @@ class Components:
                 SuspectTopics(turn),
                 turn,
                 self.pull_handler.delivered_ranges,
+                self.door,
             )
         )
         self.relayed_clients = add(RelayedClients(guests, self.relay, self.door, turn))

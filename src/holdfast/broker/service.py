@@ -25,9 +25,10 @@ from holdfast.model.errors import ConfigError, PortTaken
 from holdfast.runtime.access.acl_folder import open_acl_folder
 from holdfast.runtime.access.audit_file import AuditFile
 from holdfast.runtime.access.role_secrets_reader import read_metrics_token, read_role_secrets
-from holdfast.runtime.address import check_listening, split_address
+from holdfast.runtime.address import check_listening, check_metrics_listening, split_address
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import FrameLimits
+from holdfast.runtime.descriptors import limit_unproven
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer, Sample
 from holdfast.runtime.posix_disk import PosixDisk
@@ -81,6 +82,9 @@ class BrokerService:
         tls = RoleTls(self._options, self._emit)
         secrets, acl_folder = read_role_secrets(options), open_acl_folder(options.acl_file)
         token = read_metrics_token(options)
+        if options.metrics_listen is not None:
+            is_guarded = options.auth or token is not None
+            check_metrics_listening(options.metrics_listen, is_guarded=is_guarded, is_insecure=options.insecure)
         emit = self._emit
         if options.audit_file is not None:
             self._audit = AuditFile(options.audit_file, f"broker {options.name}", emit)
@@ -95,7 +99,7 @@ class BrokerService:
         )
         broker = Broker(self._options, store, components)
         if LimitedRole.is_needed(options):
-            self._limited = LimitedRole(broker, options, components.sessions)
+            self._limited = LimitedRole(broker, limit_unproven(options, self._emit), components.sessions)
         server = MachineServer(
             self._limited or broker,
             emit=emit,

@@ -15,9 +15,11 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.model.errors import ConfigError
+from holdfast.admin.cluster_access import PartlyDone
+from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, RequestTimeout
 from holdfast.runtime.access.credentials_source import read_secret
 from holdfast.runtime.access.private_file import SECRET_BYTES_MAX
+from holdfast.wire.frames.codes import ResponseCode
 
 SECRET_BYTES: Final = 24
 """The random bytes of a generated secret: 32 characters."""
@@ -57,6 +59,8 @@ def saved_secret(file: Path, secret: str, *, replaces: bool = False) -> Iterator
     """Write *secret* to *file*, which only its owner can read, if the block succeeds.
 
     The secret is on disk before the block begins, so that a full disk cannot lose a secret that a server has accepted.
+    If a change to an existing user may have been made although it failed, the new secret stays in `FILE.new`: it may be
+    the only valid one.
 
     Raises:
         ConfigError: the file exists and must not be replaced, or cannot be written.
@@ -79,5 +83,18 @@ def saved_secret(file: Path, secret: str, *, replaces: bool = False) -> Iterator
     try:
         yield
         temporary.replace(file)
+    except BaseException as error:
+        if replaces and _may_be_done(error):
+            kept = file.with_name(f"{file.name}.new")
+            temporary.replace(kept)
+            sys.stderr.write(f"{file} is unchanged. If a server has made the change, the new secret is in {kept}\n")
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _may_be_done(error: BaseException) -> bool:
+    """Return whether a server may have made a change that failed with *error*."""
+    if isinstance(error, BrokerRefused):
+        return error.code == ResponseCode.SYSTEM_ERROR  # in effect, but not on disk
+    return isinstance(error, ConnectionLost | RequestTimeout | PartlyDone | KeyboardInterrupt)

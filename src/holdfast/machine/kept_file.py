@@ -177,6 +177,12 @@ class KeptFile(Generic[_T]):
     def _load_private(self, disk: Disk) -> _T | None:
         """Return the value in a private file; None if there is neither the file nor its backup."""
         content, backup = disk.read_file(self.path), backup_path(self.path)
+        for path in self.paths:
+            if disk.read_file(path) is not None and not disk.is_private(path):
+                raise ExposedFile(
+                    f"{path} contains secrets, but others than its owner may read or write it: run chmod 600 on it. If"
+                    " others may have read it, change the secrets in it"
+                )
         if content is None:
             if self._has_backup and disk.read_file(backup) is not None:
                 text = (
@@ -184,11 +190,6 @@ class KeptFile(Generic[_T]):
                 )
                 raise UnreadableFile(text, "the file is missing", b"")
             return None
-        if not disk.is_private(self.path):
-            raise ExposedFile(
-                f"{self.path} contains secrets, but others than its owner may read or write it: run chmod 600 on it. If"
-                " others may have read it, change the secrets in it"
-            )
         try:
             return self._decode_whole(self.path, content)
         except DAMAGED as error:

@@ -16,9 +16,10 @@ from holdfast.nameserver.options import NameServerOptions
 from holdfast.runtime.access.acl_folder import open_acl_folder
 from holdfast.runtime.access.audit_file import AuditFile
 from holdfast.runtime.access.role_secrets_reader import read_metrics_token, read_role_secrets
-from holdfast.runtime.address import check_listening, split_address
+from holdfast.runtime.address import check_listening, check_metrics_listening, split_address
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import FrameLimits
+from holdfast.runtime.descriptors import limit_unproven
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer
 from holdfast.runtime.posix_disk import PosixDisk
@@ -70,6 +71,9 @@ class NameServerService:
         tls = RoleTls(self._options, self._emit)
         secrets, acl_folder = read_role_secrets(options), open_acl_folder(options.acl_file)
         token = read_metrics_token(options)
+        if options.metrics_listen is not None:
+            is_guarded = options.auth or token is not None
+            check_metrics_listening(options.metrics_listen, is_guarded=is_guarded, is_insecure=options.insecure)
         emit = self._emit
         if options.audit_file is not None:
             self._audit = AuditFile(options.audit_file, "namesrv", emit)
@@ -86,7 +90,7 @@ class NameServerService:
         )
         budget = MemoryBudget(self._options.memory_limit, self._emit)
         if LimitedRole.is_needed(options):
-            self._limited = LimitedRole(machine, options, machine.sessions)
+            self._limited = LimitedRole(machine, limit_unproven(options, self._emit), machine.sessions)
         self._server = MachineServer(
             self._limited or machine,
             emit=emit,

@@ -6,6 +6,7 @@ returns effects, which the shell performs.
     access/            how a client or a server proves its identity on the connections that it dials
     address            addresses as people write them: parsing, and errors about ports in use
     own_host           the address under which other machines reach this one
+    descriptors        how many files and connections this process may have open
     extras             install instructions for optional packages
     libc               functions of the C library that Python does not offer
     fork               callbacks for forked children

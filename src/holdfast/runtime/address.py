@@ -53,6 +53,26 @@ def check_listening(host: str, *, has_auth: bool, has_tls: bool, is_insecure: bo
     return None
 
 
+def check_metrics_listening(address: str, *, is_guarded: bool, is_insecure: bool) -> None:
+    """Refuse to show the names of topics and groups to a whole network that the operator has not called safe.
+
+    Args:
+        address: Where `/metrics` is.
+        is_guarded: Whether scrapers need a user or a token.
+        is_insecure: Whether the operator allows what nothing guards.
+
+    Raises:
+        ConfigError: everybody on the network could read the metrics.
+    """
+    host, _ = split_address(address)
+    if not (is_guarded or is_insecure or is_loopback(host)):
+        raise ConfigError(
+            f"refused to serve /metrics on {host}, beyond loopback, to everybody: give --metrics-token FILE, switch"
+            " access control on (--auth --cluster-secret FILE), listen on 127.0.0.1, or give --insecure if nothing but"
+            " trusted machines can reach this network"
+        )
+
+
 def to_listen_error(host: str, port: int, error: OSError, *, option: str) -> ConfigError | PortTaken:
     """Return the error for the operator after listening on *host*:*port*, which *option* sets, failed."""
     if error.errno == errno.EADDRINUSE:

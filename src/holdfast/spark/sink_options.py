@@ -70,7 +70,8 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """
     reader = OptionReader(options)
     reader.reject_foreign_names(SINK_FOREIGN_NAMES)
-    reader.text("checkpointLocation")  # an option of Spark itself, which it passes on
+    for name in ("checkpointLocation", "queryName"):  # options of Spark itself, which it passes on
+        reader.text(name)
     parsed = SinkOptions(
         namesrv=read_namesrv(reader),
         unit=reader.text("unit"),

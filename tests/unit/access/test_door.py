@@ -297,6 +297,28 @@ def test_a_parked_pull_is_refused_when_its_secret_ends(desk: BrokerHarness) -> N
     assert [(it.code, it.remark) for it in desk.pop_answers(1)] == [(NO, "check signature failed.")]
 
 
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_a_parked_pull_waits_on_if_its_client_has_the_new_secret(desk: BrokerHarness, *, is_signed: bool) -> None:
+    """It has proven that on the same connection before the old one ended: a rotation disturbs no consumer."""
+    new, users = "a-new-secret-of-alice", Users(desk)
+    if not is_signed:
+        log_in(desk, 1, "alice")
+    pull = a_pull(sysFlag="6")
+    assert desk.call(signed(pull, "alice") if is_signed else pull) == []
+    users.update("alice", secret=new, keeps_old=True)
+    if is_signed:
+        assert desk.call(signed(a_pull("U", opaque=2), "alice", new))
+    else:
+        assert log_in(desk, 1, "alice", new).code == 0
+    desk.pop_answers(1)
+
+    users.update("alice", keeps_old=False)
+
+    assert desk.pop_answers(1) == []
+    users.delete("alice")
+    assert codes(desk.pop_answers(1)) == [NO]
+
+
 def test_a_parked_pull_stays_that_of_its_sender(desk: BrokerHarness) -> None:
     """Even if somebody else logs in on the connection while it waits."""
     users = Users(desk)

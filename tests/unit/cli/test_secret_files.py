@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.admin.cluster_access import NameServerUnreachable, PartlyDone
 from holdfast.cli.secret_files import new_secret, read_new_secret, saved_secret
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import BrokerRefused, ConfigError, RequestTimeout
 
 
 def test_every_secret_is_another_one():
@@ -42,6 +43,33 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot be written") as caught, saved_secret(file / "x", "topsecret"):
         pass
     assert "topsecret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PartlyDone("changed at one, refused by another"),
+        RequestTimeout("no answer"),
+        NameServerUnreachable("lost"),
+        BrokerRefused(1, "changed, but not saved yet"),
+        KeyboardInterrupt(),
+    ],
+)
+def test_a_secret_that_a_server_may_have_accepted_is_not_lost(
+    tmp_path: Path, error: BaseException, capsys: pytest.CaptureFixture[str]
+):
+    """It may be the only one by which the last administrator can log in. The next attempt does not remove it either."""
+    file, kept = tmp_path / "secret", tmp_path / "secret.new"
+    file.write_text("old")
+
+    with pytest.raises(type(error)), saved_secret(file, "topsecret", replaces=True):
+        raise error
+    with pytest.raises(BrokerRefused), saved_secret(file, "another", replaces=True):
+        raise BrokerRefused(16, "check signature failed.")
+
+    assert (file.read_text(), kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ("old", "topsecret\n", 0o600)
+    assert set(tmp_path.iterdir()) == {file, kept}
+    assert f"the new secret is in {kept}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "\n", "two\nlines\n", "x" * 5000])

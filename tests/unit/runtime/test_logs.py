@@ -59,6 +59,20 @@ def test_an_event_that_comes_again_and_again_is_counted():
     ]
 
 
+def test_no_change_by_an_administrator_is_left_out():
+    """Refusals, which every stranger can cause, are counted."""
+    stream = io.StringIO()
+    emit = start_logging(json=True, stream=stream, clock=lambda: 0.0)
+
+    for number in range(2 * LINES_MAX):
+        emit(Log("info", "change requested", {"number": number}, "change"))
+        emit(Log("warning", "request refused", {}, "refusal"))
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["number"] for line in lines if line["event"] == "change requested"] == list(range(2 * LINES_MAX))
+    assert len([line for line in lines if line["event"] == "request refused"]) == LINES_MAX
+
+
 def test_a_text_without_end_is_cut():
     """A stranger may have written it."""
     stream = io.StringIO()

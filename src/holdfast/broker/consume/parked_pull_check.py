@@ -31,7 +31,9 @@ class ParkedPullCheck(Component):
         refusals: dict[int, Refusal] = {}
 
         def is_refused(parked: ParkedPull) -> bool:
-            refusal = None if parked.sender is None else self._door.recheck_pull(parked.sender, parked.header)
+            refusal = None
+            if parked.sender is not None:
+                refusal = self._door.recheck_pull(parked.sender, parked.header, parked.channel)
             if refusal is not None:
                 refusals[id(parked)] = refusal
             return refusal is not None

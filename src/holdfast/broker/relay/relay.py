@@ -28,6 +28,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.access.door import Door
 from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.consume.pull import SUSPEND_MAX_MS
 from holdfast.broker.flow.awaitables import Pause
@@ -98,7 +99,7 @@ class Relay(Component):
         relayed_sends: How many sends were relayed and answered by the leaders of their queues.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - its collaborators
         self,
         options: BrokerOptions,
         queues: Queues,
@@ -108,8 +109,10 @@ class Relay(Component):
         suspects: SuspectTopics,
         turn: Turn,
         delivered_ranges: DeliveredRanges,
+        door: Door,
     ) -> None:
         self._name = options.name
+        self._door = door
         self._queues = queues
         self._mappings = queues.mappings
         self._leader_lookup = LeaderLookup(queues.mappings, view)
@@ -386,6 +389,11 @@ class Relay(Component):
         if answer is None:
             self._turn.replay(waiting.channel, waiting.frame, waiting.sender)
         elif answer:
+            # The leader, where it may have waited for long, knows the user but not the secret that it used here.
+            refusal = self._door.find_refusal(waiting.sender, (), waiting.command.code, waiting.channel)
+            if refusal is not None:
+                self._refuse(waiting, refusal.code, refusal.remark)
+                return
             reply = answers_in(answer).get(waiting.command.opaque) if self._wants_leader(waiting, queue_key) else None
             data = answer if reply is None else self._add_leader(queue_key, reply[0])
             self._delivered_ranges.add_pull_answer(waiting.channel, waiting.command, answer)

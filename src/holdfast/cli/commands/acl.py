@@ -75,8 +75,9 @@ def grant(
 ) -> None:
     """Permit a user to do something, or forbid it.
 
-    A user has one rule for each resource: more actions are added to it. A rule with another effect or other addresses
-    is replaced.
+    A user has one rule for each resource: more actions are added to it.
+
+    A rule with another effect or other addresses is replaced.
 
     Example: holdfast acl grant alice Topic:orders Pub
     Example: holdfast acl grant alice 'Topic:orders*' Pub,Sub --from 10.0.0.0/8

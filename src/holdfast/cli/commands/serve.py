@@ -23,6 +23,7 @@ from holdfast.config import LogOptions, Sources, load, variable_warnings
 from holdfast.machine.effects import Log
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.address import split_address
+from holdfast.runtime.descriptors import raise_limit
 from holdfast.runtime.libc import keep_freed_memory
 from holdfast.runtime.logs import Emit, start_logging
 from holdfast.runtime.own_host import find_own_host
@@ -331,6 +332,7 @@ def _advertised(listen: str) -> str | None:
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     keep_freed_memory()
+    raise_limit()
     try:
         import uvloop  # noqa: PLC0415 - where it cannot be built, the standard loop is used
     except ImportError:

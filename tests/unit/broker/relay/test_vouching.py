@@ -114,6 +114,23 @@ def test_a_relayed_long_poll_is_refused_at_the_leader_when_the_permission_is_gon
     assert codes(asked.pop_answers(1)) == [NO]
 
 
+def test_a_relayed_long_poll_gets_nothing_when_its_secret_has_ended(brokers: StaticBrokers) -> None:
+    """The leader, where it waits, does not know with which secret the user has logged in: the first broker does."""
+    asked = brokers["a"]
+    log_in(asked, 1, "alice")
+    assert asked.call(a_pull(TOPIC, queue=1, sysFlag="6")) == []
+
+    for broker in brokers.brokers.values():
+        Users(broker).update("alice", secret="a-new-secret-of-alice")
+    (sent,) = brokers["b"].call(
+        signed(a_send(TOPIC, queue=1), "alice", "a-new-secret-of-alice"), channel=brokers["b"].connect()
+    )
+    brokers.deliver_all()
+
+    assert sent.code == 0
+    assert [(it.code, it.body) for it in asked.pop_answers(1)] == [(NO, b"")]
+
+
 def test_a_send_held_during_a_move_stays_that_of_its_sender(brokers: StaticBrokers) -> None:
     """Somebody else may have logged in on the connection when it is processed."""
     broker = brokers["a"]
