@@ -6,6 +6,7 @@ from tests.support.cluster.broker_machine import BrokerHarness, a_pull
 from tests.support.cluster.machine import codes
 
 from holdfast.broker.consume.refused_pulls import REFUSED_PULLS_TIMER, REMEMBERED_MAX
+from holdfast.machine.effects import SetTimer
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 
@@ -51,6 +52,29 @@ def test_only_the_first_refusal_of_a_parked_pull_is_answered_at_once(desk: Broke
         (answer,) = desk.pop_answers(1)
         assert (answer.opaque, answer.code) == (opaque, NO_PERMISSION)
         assert "It needs Sub" in answer.remark
+
+
+def test_every_parked_pull_is_answered_by_a_timer(desk: BrokerHarness, users: Users) -> None:
+    """The timer is set for the earliest deadline, and again for the next one."""
+    users.revoke("alice")
+    deadlines = []
+    for queue in ("0", "1"):
+        desk.call(a_long_poll(queueId=queue))
+        desk.call(a_long_poll(queueId=queue))
+        deadlines.append(desk.now_ms + WAIT_MS)
+        desk.pass_time(1_000)
+    desk.pop_answers(1)
+
+    for deadline_ms in deadlines:
+        set_for = [effect.at_ms for effect in desk.effects if isinstance(effect, SetTimer) and is_ours(effect)]
+        assert set_for[-1] == deadline_ms
+        desk.pass_time(deadline_ms - desk.now_ms, REFUSED_PULLS_TIMER)
+        assert codes(desk.pop_answers(1)) == [NO_PERMISSION]
+
+
+def is_ours(effect: SetTimer) -> bool:
+    """Return whether a timer is the one of refused pulls."""
+    return effect.name == REFUSED_PULLS_TIMER
 
 
 def test_only_the_first_refusal_of_a_new_pull_is_answered_at_once(desk: BrokerHarness, users: Users) -> None:
