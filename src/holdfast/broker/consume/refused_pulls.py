@@ -8,6 +8,7 @@ Only the first refusal is news to a client. Clients that log in are not affected
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from holdfast.access.directory_store import ACCESS_TIMER
@@ -18,6 +19,7 @@ from holdfast.broker.consume.pull import SUSPEND_MAX_MS, retry_answer
 from holdfast.broker.flow.request import Refusal, Timers
 from holdfast.machine.component import Component
 from holdfast.machine.events import ChannelId
+from holdfast.machine.sample import Sample
 from holdfast.machine.turn import Turn
 from holdfast.wire.requests.pull import SUSPEND, PullHeader
 
@@ -52,6 +54,11 @@ class RefusedPulls(Component):
         """Forget the pulls of a closed channel."""
         self._refused.pop(channel, None)
         self._parked.drop_channel(channel)
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yield the number of parked pulls."""
+        about = "Refused pulls that clients repeated: parked until their deadline."
+        yield Sample("broker_refused_pulls_parked", "gauge", about, len(self._parked))
 
     def note(self, channel: ChannelId, header: PullHeader) -> None:
         """Remember a pull that is refused now."""

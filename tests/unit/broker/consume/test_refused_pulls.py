@@ -144,12 +144,12 @@ def test_a_closed_channel_leaves_nothing(desk: BrokerHarness, users: Users) -> N
     desk.call(a_long_poll())
     refused_pulls = desk.components.refused_pulls
     assert refused_pulls._refused
-    assert len(refused_pulls._parked) == 1
+    assert [sample.value for sample in refused_pulls.metrics()] == [1]
 
     desk.disconnect(1)
 
     assert not refused_pulls._refused
-    assert not len(refused_pulls._parked)
+    assert [sample.value for sample in refused_pulls.metrics()] == [0]
 
 
 def test_what_is_kept_is_bounded(users: Users, desk: BrokerHarness) -> None:
