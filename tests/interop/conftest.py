@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.interop.guarded_servers import GuardedServers, guarded_holdfast_servers
 from tests.interop.servers import Servers, holdfast_servers, java_servers
 from tests.support import java_peer
 
@@ -55,6 +56,13 @@ def peer_4() -> java_peer.JavaPeer:
 @pytest.fixture(scope="session")
 def peer_5() -> java_peer.JavaPeer:
     return fetched("5.5.0")
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServers]:
+    """A name server and two brokers of ours with access control. Tests use users, topics and groups of their own."""
+    with guarded_holdfast_servers(tmp_path_factory.mktemp("guarded")) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

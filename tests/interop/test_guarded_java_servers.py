@@ -30,7 +30,7 @@ from holdfast.admin.operations import Admin
 from holdfast.model.access.user import User, UserKind
 from holdfast.runtime.access.first_administrator import create_first_administrator
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 OWN, FOREIGN = "Own", "Foreign"
 USER = Signer("shop-assistant", "secret-of-the-user")
@@ -100,6 +100,7 @@ async def test_our_admin_manages_users_of_java_servers(guarded: GuardedServers) 
         assert not await admin.access_control.users("made")
 
 
+@pytest.mark.slow
 async def test_our_guarded_broker_registers_at_a_java_name_server(
     guarded: GuardedServers, peer_5: JavaPeer, tmp_path: Path
 ) -> None:

@@ -3,16 +3,14 @@
 A user with the rights that the documentation names does everything that works without access control.
 """
 
-from collections.abc import Iterator
-
 import pytest
 from tests.interop.client_matrix import CHECKS, Run, finish, start_matrix
-from tests.interop.guarded_servers import ADMIN, GuardedServers, guarded_holdfast_servers
+from tests.interop.guarded_servers import ADMIN, GuardedServers
 from tests.interop.servers import CLUSTER
 from tests.support.cluster.raw_requests import Signer
 from tests.support.java_peer import JavaPeer
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 QUICK = (
     "sync",
@@ -28,12 +26,6 @@ QUICK = (
 )
 """One check of each kind, none of which waits for long."""
 SLOW = tuple(check for check in CHECKS if check not in QUICK)
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServers]:
-    with guarded_holdfast_servers(tmp_path_factory.mktemp("guarded")) as servers:
-        yield servers
 
 
 def run_as_users(

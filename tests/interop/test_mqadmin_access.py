@@ -5,21 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interop.guarded_servers import ADMIN, GuardedServers, guarded_holdfast_servers
+from tests.interop.guarded_servers import ADMIN, GuardedServers
 from tests.interop.java_shell import JavaShell, fields, rows
 from tests.interop.servers import CLUSTER
 from tests.support.cluster.raw_requests import Signer, raw_request
 from tests.support.java_peer import JavaPeer
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 _GET_RUNTIME_INFO, _LIST_USERS = 28, 3005
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServers]:
-    with guarded_holdfast_servers(tmp_path_factory.mktemp("guarded")) as servers:
-        yield servers
 
 
 @pytest.fixture(scope="module")

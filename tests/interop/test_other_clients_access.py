@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.interop.client_matrix import Run, finish
 from tests.interop.foreign_members import Member, ali_ons_member, py_rocketmq_member
-from tests.interop.guarded_servers import GuardedServers, guarded_holdfast_servers
+from tests.interop.guarded_servers import GuardedServers
 from tests.interop.test_other_clients import (
     ALI_ONS_TOPICS,
     CHECKS,
@@ -18,18 +18,12 @@ from tests.interop.test_other_clients import (
 )
 from tests.support.cluster.raw_requests import Signer, wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 COUNT = 4
 CLIENTS = ("ali-ons", "rocketmq")
 WRONG_SECRET = "another-secret"
 StartMember = Callable[[str, str, str, Signer | None], Member]
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServers]:
-    with guarded_holdfast_servers(tmp_path_factory.mktemp("guarded")) as servers:
-        yield servers
 
 
 @pytest.fixture

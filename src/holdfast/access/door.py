@@ -288,12 +288,22 @@ class Door(Component):
         _remember(session.pullable, key)
         return True
 
+    def may_pull(self, sender: Identity | None, header: PullHeader, channel: ChannelId) -> bool:
+        """Return whether a proven sender, who waits on *channel*, may pull. Counts no refusal."""
+        if not isinstance(sender, Session):
+            return False
+        session = self._sessions.succeed(channel, sender)
+        return session.fault is None and self._may_pull(session, header.fields)
+
+    def find_signer(self, channel: ChannelId) -> Identity | None:
+        """Return who signs the requests on *channel*, as far as that was ever proven; None after a login."""
+        is_logged_in = self._sessions.find_login(channel) is not None
+        return None if is_logged_in else self._sessions.last_sender(channel)
+
     def recheck_pull(self, sender: Identity, header: PullHeader, channel: ChannelId) -> Refusal | None:
         """Return why a pull that has waited on *channel* since it was admitted is refused now, or None."""
-        if isinstance(sender, Session):
-            session = self._sessions.succeed(channel, sender)
-            if session.fault is None and self._may_pull(session, header.fields):
-                return None
+        if self.may_pull(sender, header, channel):
+            return None
         return self.find_refusal(sender, PULL.find(header.fields, b""), header.code, channel)
 
     def admits_route(self, channel: ChannelId, fields: Any, frame: Frame) -> bool:

@@ -33,6 +33,7 @@ from holdfast.broker.consume.consumer_offsets import OffsetRequests, OffsetTable
 from holdfast.broker.consume.lag import LagCalculator
 from holdfast.broker.consume.parked_pull_check import ParkedPullCheck
 from holdfast.broker.consume.pull import PullHandler
+from holdfast.broker.consume.refused_pulls import RefusedPulls
 from holdfast.broker.deferred.remote_transactions import RemoteTransactions
 from holdfast.broker.deferred.scheduled_messages import DelayedDelivery
 from holdfast.broker.deferred.transactions import TransactionHandler
@@ -226,7 +227,8 @@ class Components:
         self.pull_handler = add(
             PullHandler(options, self.groups, self.clients, self.offsets, self.stats, self.queues, self.pressure, turn)
         )
-        add(ParkedPullCheck(self.pull_handler.parked_pulls, self.door, turn))
+        self.refused_pulls = add(RefusedPulls(self.door, turn, options.parked_pulls_max))
+        add(ParkedPullCheck(self.pull_handler.parked_pulls, self.refused_pulls, self.door, turn))
         self.batch_cache = self.pull_handler.batch_cache
         self.record_locator = RecordLocator(self.view, self.batch_cache, self.pull_handler.delivered_ranges)
         self.consumed_topics = add(ConsumedTopics(options, self.topics, self.offsets, self.view, turn))

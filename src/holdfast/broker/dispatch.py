@@ -286,7 +286,8 @@ class Dispatcher:
         header = spec.decode(command) if hot is None else hot.fields
         sender = self._admit(spec, command, header, event.channel)
         if isinstance(sender, Refusal):
-            self._answer(command, sender, answers)
+            if not self._park_refused(hot, command, event.channel, sender):
+                self._answer(command, sender, answers)
         elif spec.path is Path.SEND:
             assert isinstance(hot, SendHeader)
             self._handle_send(hot, frame, command, event, answers)
@@ -298,6 +299,14 @@ class Dispatcher:
                 self._answer_pull(hot, Puller(event.channel, command.serializer, sender), answers)
             else:
                 self._dispatch(self._to_request(spec, command, header, event.channel, sender), answers)
+
+    def _park_refused(
+        self, hot: SendHeader | PullHeader | None, command: Command, channel: ChannelId, refusal: Refusal
+    ) -> bool:
+        """Return whether a refused request is a pull that is answered later."""
+        return isinstance(hot, PullHeader) and self._components.refused_pulls.park(
+            channel, hot, command.serializer, refusal
+        )
 
     def _to_request(
         self,

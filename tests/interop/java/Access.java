@@ -3,8 +3,6 @@
 //   -Daccess.user=NAME:SECRET      clients sign as this user; without it they do not sign
 //   -Daccess.admin=NAME:SECRET     those that make topics, and look at the cluster, sign as this one
 import java.util.Map;
-import java.util.TreeMap;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
@@ -12,8 +10,6 @@ import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 final class Access {
-    private static final Map<Integer, AtomicLong> ASKED = new ConcurrentHashMap<>();
-
     private Access() {}
 
     /** The hook of a client; null if the program has no user. */
@@ -33,24 +29,17 @@ final class Access {
         return new AclClientRPCHook(new SessionCredentials(user, secret));
     }
 
-    /** Counts requests before *inner* sees them; *inner* may be null. */
-    static RPCHook counting(RPCHook inner) {
+    /** Counts requests by code in *counts*, a concurrent map, before *inner* sees them; *inner* may be null. */
+    static RPCHook counting(RPCHook inner, Map<Integer, AtomicLong> counts) {
         return new RPCHook() {
             @Override
             public void doBeforeRequest(String address, RemotingCommand request) {
-                ASKED.computeIfAbsent(request.getCode(), code -> new AtomicLong()).incrementAndGet();
+                counts.computeIfAbsent(request.getCode(), code -> new AtomicLong()).incrementAndGet();
                 if (inner != null) inner.doBeforeRequest(address, request);
             }
 
             @Override
             public void doAfterResponse(String address, RemotingCommand request, RemotingCommand response) {}
         };
-    }
-
-    /** How often each request was sent by the clients with a counting hook. */
-    static Map<Integer, Long> asked() {
-        Map<Integer, Long> counts = new TreeMap<>();
-        ASKED.forEach((code, count) -> counts.put(code, count.get()));
-        return counts;
     }
 }

@@ -1,6 +1,8 @@
 // What a client does that may be refused, one command after the other, and how many requests it sends for it.
 //
-//   Guarded NAMESRV          reads lines of words, separated by tabs
+//   Guarded NAMESRV          reads lines of words, separated by tabs; the first one names an actor
+//
+// Actors do this at the same time, each with clients of its own:
 //
 //   as USER SECRET           from now on; "as -": without credentials. All clients are new.
 //   send|async|batch|oneway|transaction TOPIC
@@ -8,17 +10,24 @@
 //   consume|ordered TOPIC GROUP         start; what comes is told as {"got": [group, body]}
 //   watch MILLISECONDS       do nothing
 //
-// Each is answered with {"command", "code", "error", "asked"}: the code of the refusal or 0, and by code the requests since it began.
+// Each is answered with {"actor", "command", "code", "error", "asked"}: the code of the refusal or 0, and by code the requests of
+// the actor since it began.
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -42,42 +51,54 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 public final class Guarded {
     private static final int PATIENCE_MS = 20_000;
+    private static final AtomicInteger INSTANCES = new AtomicInteger();
 
     private final String nameServer;
+    private final String actor;
+    private final ExecutorService worker = Executors.newSingleThreadExecutor();
+    private final Map<Integer, AtomicLong> asked = new ConcurrentHashMap<>();
     private final List<Runnable> closers = new ArrayList<>();
     private RPCHook signer;
     private TransactionMQProducer producer;
     private DefaultMQPullConsumer puller;
-    private int instances;
 
-    private Guarded(String nameServer) {
+    private Guarded(String nameServer, String actor) {
         this.nameServer = nameServer;
+        this.actor = actor;
     }
 
     public static void main(String[] arguments) throws Exception {
         Hurry.start();
-        Guarded guarded = new Guarded(arguments[0]);
+        Map<String, Guarded> actors = new HashMap<>();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         Report.line("ready", true);
-        for (String line = in.readLine(); line != null; line = in.readLine()) guarded.obey(line);
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split("\t", 2);
+            Guarded actor = actors.computeIfAbsent(words[0], name -> new Guarded(arguments[0], name));
+            actor.worker.execute(() -> actor.obey(words[1]));
+        }
         System.exit(0); // clients leave threads behind
     }
 
-    private void obey(String line) throws InterruptedException {
-        Map<Integer, Long> before = Access.asked();
+    private void obey(String line) {
+        Map<Integer, Long> before = asked();
         int code = 0;
         String error = null;
         try {
             run(line.split("\t"));
-        } catch (InterruptedException stopped) {
-            throw stopped;
         } catch (Exception failed) {
             code = codeOf(failed);
             error = Report.trace(failed);
         }
-        Map<Integer, Long> asked = new TreeMap<>(Access.asked());
-        before.forEach((request, count) -> asked.merge(request, -count, Long::sum));
-        Report.line("command", line, "code", code, "error", error, "asked", asked);
+        Map<Integer, Long> since = asked();
+        before.forEach((request, count) -> since.merge(request, -count, Long::sum));
+        Report.line("actor", actor, "command", line, "code", code, "error", error, "asked", since);
+    }
+
+    private Map<Integer, Long> asked() {
+        Map<Integer, Long> counts = new TreeMap<>();
+        asked.forEach((code, count) -> counts.put(code, count.get()));
+        return counts;
     }
 
     private static int codeOf(Throwable failed) {
@@ -117,13 +138,13 @@ public final class Guarded {
 
     private <C extends ClientConfig> C configured(C client) {
         client.setNamesrvAddr(nameServer);
-        client.setInstanceName("guarded" + instances++);
+        client.setInstanceName("guarded" + INSTANCES.getAndIncrement());
         return client;
     }
 
     private TransactionMQProducer producer() throws MQClientException {
         if (producer != null) return producer;
-        producer = configured(new TransactionMQProducer("guarded", Access.counting(signer)));
+        producer = configured(new TransactionMQProducer("guarded", Access.counting(signer, asked)));
         producer.setSendMsgTimeout(PATIENCE_MS);
         producer.setTransactionListener(new TransactionListener() {
             @Override
@@ -163,7 +184,7 @@ public final class Guarded {
 
     private void pull(String topic, String group) throws Exception {
         if (puller == null) {
-            puller = configured(new DefaultMQPullConsumer(group, Access.counting(signer)));
+            puller = configured(new DefaultMQPullConsumer(group, Access.counting(signer, asked)));
             puller.start();
             closers.add(puller::shutdown);
         }
@@ -171,7 +192,7 @@ public final class Guarded {
     }
 
     private void consume(String topic, String group, boolean isOrdered) throws Exception {
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(group, Access.counting(signer), new AllocateMessageQueueAveragely()));
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(group, Access.counting(signer, asked), new AllocateMessageQueueAveragely()));
         consumer.setPollNameServerInterval(1000); // what it repeats, it repeats often enough to be counted
         consumer.setHeartbeatBrokerInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

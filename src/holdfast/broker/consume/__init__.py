@@ -14,5 +14,6 @@ queue. The lag of a group counts the messages that it has yet to consume.
     consumed_topics     which groups consume which topics at the other brokers of the cluster (7035)
     lag                 the lag of each group, by queue
     pull                answers or parks pulls (11, 361)
+    refused_pulls       parks refused pulls that a client repeats
     parked_pull_check   refuses parked pulls whose senders may no longer pull
 """

@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from holdfast.machine.events import ChannelId
+from holdfast.machine.request import Refusal
 from holdfast.model.access.identity import Identity
 from holdfast.model.queue import LogicalOffset
 from holdfast.wire.requests.pull import PullHeader
@@ -23,6 +24,7 @@ class ParkedPull(msgspec.Struct, eq=False):
     Attributes:
         scan_from: The first offset not yet scanned. The messages before it did not match the subscription.
         sender: Who pulls; None if access control is off.
+        refusal: Why the pull is refused at its deadline; None if it is not.
         ticket: The number of its latest parking. It may be parked again, for another physical queue, too.
     """
 
@@ -32,6 +34,7 @@ class ParkedPull(msgspec.Struct, eq=False):
     deadline_ms: int
     scan_from: LogicalOffset
     sender: Identity | None = None
+    refusal: Refusal | None = None
     is_gone: bool = False
     ticket: int = 0
 

@@ -6,6 +6,7 @@ from holdfast.access.directory_store import ACCESS_TIMER
 from holdfast.access.door import Door
 from holdfast.broker.consume.long_poll import ParkedPull, ParkedPulls
 from holdfast.broker.consume.physical_pull import refuse
+from holdfast.broker.consume.refused_pulls import RefusedPulls
 from holdfast.broker.flow.request import Refusal, Timers
 from holdfast.machine.component import Component
 from holdfast.machine.turn import Turn
@@ -15,8 +16,11 @@ from holdfast.store.queues.queue_index import QueueIndex
 class ParkedPullCheck(Component):
     """Refuses the parked pulls of senders that may no longer pull."""
 
-    def __init__(self, parked_pulls: ParkedPulls[QueueIndex], door: Door, turn: Turn) -> None:
+    def __init__(
+        self, parked_pulls: ParkedPulls[QueueIndex], refused_pulls: RefusedPulls, door: Door, turn: Turn
+    ) -> None:
         self._parked_pulls = parked_pulls
+        self._refused_pulls = refused_pulls
         self._door = door
         self._turn = turn
 
@@ -41,3 +45,4 @@ class ParkedPullCheck(Component):
         for parked in self._parked_pulls.remove(is_refused):
             answer = refuse(refusals[id(parked)], parked.header.opaque, parked.serializer)
             self._turn.send(parked.channel, [answer])
+            self._refused_pulls.note(parked.channel, parked.header)
