@@ -10,7 +10,7 @@ every round new messages are written first, for the pulls.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,7 @@ from benchmarks.measure import FOREIGN_MAX, Bench
 from benchmarks.preparation import TOPIC
 from benchmarks.process_cost import Stopwatch, cpu_seconds, wait_until_quiet
 from benchmarks.programs import BenchmarkFailed, Programs
-from benchmarks.remoting import CREATE_TOPIC
+from benchmarks.remoting import CREATE_TOPIC, MAX_OFFSET
 from benchmarks.servers import Kind, Server, ServerFleet
 from tests.interop.guarded_servers import ADMIN, GuardedServers, java_access_settings, private_file
 from tests.support.certificates import Certificates
@@ -42,7 +42,7 @@ NO_OPENSSL: Final = (
 )
 QUEUES: Final = 4
 SPAN: Final = 20_000  # messages in each queue that pulls walk over: 96 MB, more than the caches of a processor hold
-FILL_ATTEMPTS: Final = 5  # a cold broker may refuse some
+FILL_ATTEMPTS: Final = 20  # a cold broker may refuse some
 USER_RULES: Final = ("Topic:* Pub,Sub", "Group:* Sub")
 
 
@@ -76,10 +76,19 @@ class ProtectedBroker:
 
     def create_topic(self, topic: str) -> None:
         """Create *topic* at the broker, to which all loads go directly."""
-        fields, signer = java_topic_fields(topic, QUEUES), ADMIN if self.is_guarded else None
-        answer = raw_request(f"127.0.0.1:{self.broker.port}", CREATE_TOPIC, fields, signer=signer)
+        self._request(CREATE_TOPIC, java_topic_fields(topic, QUEUES))
+
+    def queue_end(self, topic: str, queue: int) -> int:
+        """Return the offset after the last message of a queue."""
+        return int(self._request(MAX_OFFSET, {"topic": topic, "queueId": str(queue)})["offset"])
+
+    def _request(self, code: int, fields: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the fields of the broker's answer to a request of its administrator."""
+        signer = ADMIN if self.is_guarded else None
+        answer = raw_request(f"127.0.0.1:{self.broker.port}", code, fields, signer=signer)
         if answer.code != 0:
-            raise BenchmarkFailed(f"topic {topic} could not be created: {answer.code} {answer.remark}")
+            raise BenchmarkFailed(f"{self.kind} {self.protection} refused {code}: {answer.code} {answer.remark}")
+        return answer.fields
 
     def add_user(self) -> None:
         """Create the user of the loads, with its rules."""
@@ -176,10 +185,12 @@ class AccessBench:
 
     def _fill(self, each: ProtectedBroker, topic: str) -> None:
         """Send until the queues of *topic* hold the messages that pulls walk over."""
-        requests = Load(mode="send", topic=topic, queues=QUEUES, in_flight=64, requests=SPAN * QUEUES)
         for _ in range(FILL_ATTEMPTS):
-            if not self._load(each, requests).refused:
+            lacking = SPAN - min(each.queue_end(topic, queue) for queue in range(QUEUES))
+            if lacking <= 0:
                 return
+            requests = lacking * QUEUES
+            self._load(each, Load(mode="send", topic=topic, queues=QUEUES, in_flight=64, requests=requests))
         raise BenchmarkFailed(f"{each.kind} {each.protection} refused messages for {topic}")
 
     def _load(self, each: ProtectedBroker, load: Load) -> LoadResult:

@@ -62,6 +62,7 @@ PARTS: Final = (
 )
 # Data that a round of the cells writes, over all servers; none of it is removed before the end.
 GB_PER_ROUND: Final = 16.0
+ACCESS_GB_PER_ROUND: Final = 6.0
 GROWTH_ROUNDS_MAX: Final = 3
 
 
@@ -397,8 +398,9 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
 def check_disk_space(plan: BenchPlan) -> None:
     """Raise BenchmarkFailed unless the disk has enough space for the run."""
     free_gb = shutil.disk_usage(plan.folder).free / 1e9
-    rounds = plan.rounds if plan.parts & {"cells", "growth", "access"} else 0
-    wanted_gb = 15 + rounds * GB_PER_ROUND * plan.seconds / 3
+    rounds_gb = plan.rounds * GB_PER_ROUND * plan.seconds / 3 if plan.parts & {"cells", "growth"} else 0
+    access_gb = plan.rounds * ACCESS_GB_PER_ROUND * plan.access_pace.seconds / 5 if "access" in plan.parts else 0
+    wanted_gb = 15 + max(rounds_gb, access_gb)  # a part leaves nothing to the next one
     if free_gb < wanted_gb:
         raise BenchmarkFailed(
             f"{plan.folder} has {free_gb:.0f} GB free and the run may write {wanted_gb:.0f} GB: "
