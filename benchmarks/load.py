@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from benchmarks.programs import BenchmarkFailed
 
 Mode = Literal["send", "outer", "inner", "closed", "pull", "route"]
+Auth = Literal["none", "login", "sign"]
+USER: Final = "load"
+SECRET: Final = "of-servers-that-live-for-minutes"
+"""The user of loads with access control. Its secret protects nothing, so it may be seen in the list of processes."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +35,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 262_144
     step: int = 32
     span: int = 100_000
+    tls: Literal[0, 1] = 0
+    auth: Auth = "none"
 
     def arguments(self, port: int) -> list[str]:
         """Return the command line arguments after the program's name."""
         keys = [key for key in self.__struct_fields__ if key != "mode"]
-        return [self.mode, f"port={port}", *(f"{key}={getattr(self, key)}" for key in keys)]
+        user = [] if self.auth == "none" else [f"user={USER}", f"secret={SECRET}"]
+        return [self.mode, f"port={port}", *(f"{key}={getattr(self, key)}" for key in keys), *user]
 
     @property
     def shape(self) -> str:

@@ -2,6 +2,7 @@
 //
 //   loadgen MODE port=P [connections=1] [in_flight=1] [seconds=3] [warm=0.3] [requests=0] [topic=TopicTest]
 //           [broker=broker-a] [queues=4] [size=1024] [batch=100] [count=32] [bytes=262144] [step=COUNT] [span=100000]
+//           [tls=0] [auth=none] [user=load] [secret=]
 //
 //   send    one message of `size` bytes a request (code 310), going round `queues`
 //   outer   `batch` messages of `size` bytes in one request, which the broker splits (320)
@@ -9,6 +10,9 @@
 //   closed  the same as our producer writes it: it says outside how many there are, and that their ids follow that of the batch
 //   pull    up to `count` messages or `bytes` bytes a request (11); offsets go in steps of `step` round 0..`span`
 //   route   where the queues of `topic` are (105)
+//
+// With tls=1 connections are encrypted. With auth=login each connection logs in before the load; with auth=sign every
+// request has its own signature. These need OpenSSL (access.h); without it such loads are refused.
 //
 // It is a closed loop: an answer makes room for the next request, so a slow server slows the load, and latencies are those
 // of a server that is as busy as it can be. Every answer is checked: its opaque must be of a request in flight on that
@@ -22,10 +26,14 @@
 #include "bench.h"
 #include "latency.h"
 #include "template.h"
+#ifdef HAS_OPENSSL
+#include "access.h"
+#endif
 
 #include <sys/epoll.h>
 
 enum mode { SEND, OUTER, INNER, CLOSED, PULL, ROUTE, MODES };
+enum auth { NONE, LOGIN, SIGN, AUTHS };
 enum stage { IN_PREFIX, IN_HEADER, IN_BODY };
 
 #define OPAQUE_BASE 1000000000u // above what other clients of a test use, and twice it still fits Java's int
@@ -39,12 +47,16 @@ enum stage { IN_PREFIX, IN_HEADER, IN_BODY };
 
 static const char *const MODE_NAMES[MODES] = {"send", "outer", "inner", "closed", "pull", "route"};
 
+static const char *const AUTH_NAMES[AUTHS] = {"none", "login", "sign"};
+
 struct options {
   enum mode mode;
+  enum auth auth;
+  bool tls;
   int port, connections, in_flight, queues, size, batch, count;
   long bytes, step, span, requests;
   double seconds, warm;
-  const char *topic, *broker;
+  const char *topic, *broker, *user, *secret;
 };
 
 struct slot {
@@ -56,6 +68,9 @@ struct slot {
 
 struct connection {
   int fd;
+#ifdef HAS_OPENSSL
+  SSL *tls; // NULL on a plain connection
+#endif
   bool wants_write;
   char *out;
   size_t out_start, out_end;
@@ -93,6 +108,15 @@ static void complain(const char *what, const unsigned char *text, size_t length)
 
 // ---- requests
 
+static void add_head(int code) {
+  if (opt.auth != SIGN) {
+    add_part(PLACE_NONE, "{\"code\":%d,\"extFields\":{", code);
+    return;
+  }
+  add_part(PLACE_SIGNATURE, "{\"code\":%d,\"extFields\":{\"AccessKey\":\"%s\",\"Signature\":\"", code, opt.user);
+  add_part(PLACE_NONE, "\",");
+}
+
 static void add_tail(void) {
   add_part(PLACE_OPAQUE, "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":");
   add_part(PLACE_NONE, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":513}");
@@ -101,9 +125,8 @@ static void add_tail(void) {
 // The fields and their order are those that a Java 5.5.0 client sends.
 static void make_send_parts(long born_ms) {
   bool single = opt.mode == SEND;
-  add_part(PLACE_QUEUE,
-           "{\"code\":%d,\"extFields\":{\"a\":\"load\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"",
-           single ? 310 : 320, opt.topic);
+  add_head(single ? 310 : 320);
+  add_part(PLACE_QUEUE, "\"a\":\"load\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"", opt.topic);
   if (single) {
     add_part(PLACE_SERIAL,
              "\",\"f\":\"0\",\"g\":\"%ld\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F0000010000251A69D70A1B", born_ms);
@@ -124,8 +147,9 @@ static void make_send_parts(long born_ms) {
 }
 
 static void make_pull_parts(void) {
+  add_head(11);
   add_part(PLACE_NONE,
-           "{\"code\":11,\"extFields\":{\"bname\":\"%s\",\"commitOffset\":\"0\",\"consumerGroup\":\"load\","
+           "\"bname\":\"%s\",\"commitOffset\":\"0\",\"consumerGroup\":\"load\","
            "\"maxMsgBytes\":\"%ld\",\"maxMsgNums\":\"%d\"",
            opt.broker, opt.bytes, opt.count);
   add_part(PLACE_QUEUE, ",\"queueId\":\"");
@@ -174,7 +198,8 @@ static void make_request(void) {
   if (opt.mode == SEND || is_batch()) make_send_parts(born_ms);
   if (opt.mode == PULL) make_pull_parts();
   if (opt.mode == ROUTE) {
-    add_part(PLACE_NONE, "{\"code\":105,\"extFields\":{\"topic\":\"%s\"", opt.topic);
+    add_head(105);
+    add_part(PLACE_NONE, "\"topic\":\"%s\"", opt.topic);
     add_tail();
   }
   if (opt.mode == SEND) {
@@ -184,7 +209,10 @@ static void make_request(void) {
   }
   if (is_batch()) make_batch_body();
   request_max = 8 + body_size;
-  for (int i = 0; i < part_count; i++) request_max += parts[i].length + 20;
+  for (int i = 0; i < part_count; i++) request_max += parts[i].length + 28; // the longest value is a signature
+#ifdef HAS_OPENSSL
+  if (opt.auth == SIGN) make_signed_parts();
+#endif
 }
 
 static char *put_body(char *to) {
@@ -195,20 +223,42 @@ static char *put_body(char *to) {
   return to + body_size;
 }
 
-static char *put_request(char *to, const struct slot *slot) {
-  char *at = to + 8;
-  for (int i = 0; i < part_count; i++) {
-    memcpy(at, parts[i].text, parts[i].length);
-    at += parts[i].length;
-    if (parts[i].place == PLACE_OPAQUE) at = put_number(at, slot->opaque);
-    if (parts[i].place == PLACE_QUEUE) at = put_number(at, slot->queue);
-    if (parts[i].place == PLACE_OFFSET) at = put_number(at, slot->offset);
-    if (parts[i].place == PLACE_SERIAL) at = put_hex8(at, (uint32_t)serial++);
+static char *put_parts(char *to, const struct part *from, int count, const struct slot *slot, uint32_t id) {
+  for (int i = 0; i < count; i++) {
+    memcpy(to, from[i].text, from[i].length);
+    to += from[i].length;
+    if (from[i].place == PLACE_OPAQUE) to = put_number(to, slot->opaque);
+    if (from[i].place == PLACE_QUEUE) to = put_number(to, slot->queue);
+    if (from[i].place == PLACE_OFFSET) to = put_number(to, slot->offset);
+    if (from[i].place == PLACE_SERIAL) to = put_hex8(to, id);
+#ifdef HAS_OPENSSL
+    if (from[i].place == PLACE_SIGNATURE) to += SIGNATURE_SIZE;
+#endif
   }
-  uint32_t header_size = (uint32_t)(at - to - 8);
+  return to;
+}
+
+#ifdef HAS_OPENSSL
+static void sign_request(char *frame, const char *frame_body, const struct slot *slot, uint32_t id) {
+  static char *content;
+  if (!content) content = take(1, request_max);
+  char *end = put_parts(content, signed_parts, signed_part_count, slot, id);
+  memcpy(end, frame_body, body_size);
+  put_signature(frame + 8 + parts[0].length, opt.secret, content, (size_t)(end - content) + body_size);
+}
+#endif
+
+static char *put_request(char *to, const struct slot *slot) {
+  uint32_t id = (uint32_t)serial++;
+  char *frame_body = put_parts(to + 8, parts, part_count, slot, id);
+  uint32_t header_size = (uint32_t)(frame_body - to - 8);
   put_u32(to, 4 + header_size + (uint32_t)body_size);
   put_u32(to + 4, header_size);
-  return put_body(at);
+  char *end = put_body(frame_body);
+#ifdef HAS_OPENSSL
+  if (opt.auth == SIGN) sign_request(to, frame_body, slot, id);
+#endif
+  return end;
 }
 
 // Puts a request into every free slot of the connection, unless the end has come.
@@ -236,9 +286,23 @@ static void refill(struct connection *c, int64_t now) {
   }
 }
 
+static ssize_t write_some(struct connection *c) {
+#ifdef HAS_OPENSSL
+  if (c->tls) return tls_write(c->tls, c->out + c->out_start, c->out_end - c->out_start);
+#endif
+  return write(c->fd, c->out + c->out_start, c->out_end - c->out_start);
+}
+
+static ssize_t read_some(struct connection *c, void *to, size_t size) {
+#ifdef HAS_OPENSSL
+  if (c->tls) return tls_read(c->tls, to, size);
+#endif
+  return recv(c->fd, to, size, 0);
+}
+
 static void flush_out(struct connection *c) {
   while (c->out_start < c->out_end) {
-    ssize_t n = write(c->fd, c->out + c->out_start, c->out_end - c->out_start);
+    ssize_t n = write_some(c);
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) die("write");
     c->out_start += (size_t)n;
@@ -376,10 +440,11 @@ static void take_bytes(struct connection *c, const unsigned char *data, size_t s
   }
 }
 
-static void receive(struct connection *c) {
+// Receives once; returns whether there may be more that no event will announce.
+static bool receive(struct connection *c) {
   static unsigned char buffer[RECEIVE_SIZE];
-  ssize_t n = recv(c->fd, buffer, sizeof buffer, 0);
-  if (n < 0 && errno == EAGAIN) return;
+  ssize_t n = read_some(c, buffer, sizeof buffer);
+  if (n < 0 && errno == EAGAIN) return false;
   if (n < 0) die("recv");
   if (n == 0) {
     fprintf(stderr, "the server closed a connection after %llu answers\n", (unsigned long long)answered);
@@ -390,6 +455,7 @@ static void receive(struct connection *c) {
   int64_t now = now_ns();
   take_bytes(c, buffer, (size_t)n, now);
   refill(c, now);
+  return opt.tls; // TLS keeps what it has read from the socket beyond one record
 }
 
 // ---- the run
@@ -401,6 +467,10 @@ static struct connection *open_connection(void) {
   if (c->fd < 0) die("socket");
   if (connect(c->fd, (struct sockaddr *)&address, sizeof address)) die("connect");
   no_delay(c->fd);
+#ifdef HAS_OPENSSL
+  if (opt.tls) c->tls = start_tls(c->fd);
+  if (opt.auth == LOGIN) log_in(c->fd, c->tls, opt.user, opt.secret);
+#endif
   non_blocking(c->fd);
   c->out = take((size_t)opt.in_flight, request_max);
   c->slots = take((size_t)opt.in_flight, sizeof *c->slots);
@@ -433,7 +503,8 @@ static bool turn(void) {
   heard_ns = now_ns();
   for (int i = 0; i < n; i++) {
     struct connection *c = events[i].data.ptr;
-    if (events[i].events & ~(uint32_t)EPOLLOUT) receive(c);
+    bool may_have_more = events[i].events & ~(uint32_t)EPOLLOUT;
+    while (may_have_more) may_have_more = receive(c);
     flush_out(c);
   }
   return true;
@@ -489,24 +560,34 @@ static int run(void) {
 int main(int argc, char **argv) {
   int mode = 0;
   while (argc > 1 && mode < MODES && strcmp(argv[1], MODE_NAMES[mode])) mode++;
-  if (argc < 3 || mode == MODES) {
+  const char *auth_name = text_option(argc, argv, "auth", "none");
+  int auth = 0;
+  while (auth < AUTHS && strcmp(auth_name, AUTH_NAMES[auth])) auth++;
+  if (argc < 3 || mode == MODES || auth == AUTHS) {
     fprintf(stderr, "usage: loadgen send|outer|inner|closed|pull|route port=P [key=value ...]; the head of loadgen.c lists the keys\n");
     return 2;
   }
 #define NUMBER(key, otherwise) number_option(argc, argv, key, otherwise)
   opt = (struct options){
-      .mode = (enum mode)mode, .port = (int)NUMBER("port", 10911), .connections = (int)NUMBER("connections", 1),
+      .mode = (enum mode)mode, .auth = (enum auth)auth, .tls = NUMBER("tls", 0) != 0, .port = (int)NUMBER("port", 10911), .connections = (int)NUMBER("connections", 1),
       .in_flight = (int)NUMBER("in_flight", 1), .queues = (int)NUMBER("queues", 4), .size = (int)NUMBER("size", 1024),
       .batch = (int)NUMBER("batch", 100), .count = (int)NUMBER("count", 32), .bytes = (long)NUMBER("bytes", 262144),
       .step = (long)NUMBER("step", NUMBER("count", 32)), .span = (long)NUMBER("span", 100000),
       .requests = (long)NUMBER("requests", 0), .seconds = NUMBER("seconds", 3), .warm = NUMBER("warm", .3),
       .topic = text_option(argc, argv, "topic", "TopicTest"),
       .broker = text_option(argc, argv, "broker", "broker-a"),
+      .user = text_option(argc, argv, "user", "load"), .secret = text_option(argc, argv, "secret", ""),
   };
   if (opt.connections < 1 || opt.in_flight < 1 || opt.queues < 1 || opt.size < 1 || opt.span < opt.count) {
     fprintf(stderr, "loadgen: connections, in_flight, queues and size start at 1, and span holds at least count\n");
     return 2;
   }
+#ifndef HAS_OPENSSL
+  if (opt.tls || opt.auth != NONE) {
+    fprintf(stderr, "loadgen: compiled without OpenSSL, which tls and auth need\n");
+    return 2;
+  }
+#endif
   make_request();
   return run();
 }

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import idle, recovery
+from benchmarks.access_report import access_sections
 from benchmarks.batch_report import batch_sections
 from benchmarks.judgement import Baseline, Verdict, best_java_pull
 from benchmarks.measure import OWED_MIN, CellResult, Summary
@@ -67,6 +68,8 @@ def _features(results: Results) -> list[str]:
         parts += ["## Batches", *batch_sections(results.batches)]
     if results.replicas:
         parts += ["## Replicas", *replica_sections(results.replicas)]
+    if results.access:
+        parts += ["## TLS, logins and signatures", *access_sections(results.access)]
     if results.spark:
         parts += ["## Spark", *spark_sections(results.spark)]
     return parts

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 import msgspec
+from benchmarks.access_findings import AccessFindings
 from benchmarks.batch_findings import BatchFindings
 from benchmarks.cold_start import ColdStart
 from benchmarks.growth import Axis
@@ -72,6 +73,7 @@ class Results(msgspec.Struct, kw_only=True):
     pipeline: PipelineFindings | None = None
     batches: BatchFindings | None = None
     replicas: ReplicaFindings | None = None
+    access: AccessFindings | None = None
     profile: list[tuple[str, float, float | None]] = []
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.run [--quick] [--growth] [--spark] [--only cells,idle,...] [--rounds N] [--seconds S]
 
     compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves, push, batches
-    ─> replicas ─> spark ─> profile ─> report
+    ─> replicas ─> access ─> spark ─> profile ─> report
 
 All stores are in one temporary folder on the measured disk, which is removed at the end. The results are written to
 docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 from benchmarks import growth, plots, profile_send, report, results
+from benchmarks.access import AccessBench, AccessPace
 from benchmarks.batches import BatchBench, BatchPace
 from benchmarks.cells import Cell, main_cells
 from benchmarks.cold_start import measure_cold_start
@@ -54,12 +55,14 @@ PARTS: Final = (
     "push",
     "batches",
     "replicas",
+    "access",
     "spark",
     "pipeline",
     "profile",
 )
 # Data that a round of the cells writes, over all servers; none of it is removed before the end.
 GB_PER_ROUND: Final = 16.0
+ACCESS_GB_PER_ROUND: Final = 6.0
 GROWTH_ROUNDS_MAX: Final = 3
 
 
@@ -79,6 +82,7 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     push_pace: PushPace
     batch_pace: BatchPace
     replica_pace: ReplicaPace
+    access_pace: AccessPace
     spark_extent: Extent
     pipeline_extent: PipelineExtent
 
@@ -122,6 +126,7 @@ class Run:
             "push": self._push,
             "batches": self._batches,
             "replicas": self._replicas,
+            "access": self._access,
             "spark": self._spark,
             "pipeline": self._pipeline,
             "profile": self._profile,
@@ -275,6 +280,10 @@ class Run:
         bench = ReplicaBench(self._fleet, self._programs, log, self._plan.replica_pace)
         self.results.replicas = bench.measure()
 
+    def _access(self) -> None:
+        bench = AccessBench(self._fleet, self._programs, self._plan.folder / "access", log, self._plan.access_pace)
+        self.results.access = bench.measure() or self.results.access
+
     def _spark(self) -> None:
         self.results.spark = SparkBench(
             self._fleet, self._plan.folder / "spark", log, self._plan.spark_extent
@@ -304,7 +313,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="short readings; skip growth, idle, recovery, moves, push, batches and replicas",
+        help="short readings; skip growth, idle, recovery, moves, push, batches, replicas and access",
     )
     parser.add_argument("--growth", action="store_true", help="also measure growth curves (connections, queues, size)")
     parser.add_argument(
@@ -324,7 +333,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     options = parser.parse_args(arguments)
     parts = {"limits", "cells", "profile"}
     if not options.quick:
-        parts |= {"idle", "recovery", "moves", "push", "batches", "replicas"}
+        parts |= {"idle", "recovery", "moves", "push", "batches", "replicas", "access"}
     if options.growth:
         parts.add("growth")
     if options.spark:
@@ -376,6 +385,11 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
             java_warm_s=min(java_warm_seconds / 2, ReplicaPace().java_warm_s),
             openings=3 if options.quick else ReplicaPace().openings,
         ),
+        access_pace=AccessPace(
+            rounds=options.rounds,
+            seconds=options.seconds or (1.5 if options.quick else AccessPace().seconds),
+            java_warm_s=min(java_warm_seconds, AccessPace().java_warm_s),
+        ),
         spark_extent=QUICK if options.quick else Extent(),
         pipeline_extent=QUICK_PIPELINE if options.quick else PipelineExtent(),
     )
@@ -384,8 +398,9 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
 def check_disk_space(plan: BenchPlan) -> None:
     """Raise BenchmarkFailed unless the disk has enough space for the run."""
     free_gb = shutil.disk_usage(plan.folder).free / 1e9
-    rounds = plan.rounds if plan.parts & {"cells", "growth"} else 0
-    wanted_gb = 15 + rounds * GB_PER_ROUND * plan.seconds / 3
+    rounds_gb = plan.rounds * GB_PER_ROUND * plan.seconds / 3 if plan.parts & {"cells", "growth"} else 0
+    access_gb = plan.rounds * ACCESS_GB_PER_ROUND * plan.access_pace.seconds / 5 if "access" in plan.parts else 0
+    wanted_gb = 15 + max(rounds_gb, access_gb)  # a part leaves nothing to the next one
     if free_gb < wanted_gb:
         raise BenchmarkFailed(
             f"{plan.folder} has {free_gb:.0f} GB free and the run may write {wanted_gb:.0f} GB: "

@@ -25,7 +25,10 @@ from benchmarks.remoting import Remote
 from tests.support import java_peer
 from tests.support.child import Child, ChildFailed
 from tests.support.cluster.ports import wait_until_listening
-from tests.support.cluster.raw_requests import wait_until_registered
+from tests.support.cluster.raw_requests import Signer, wait_until_registered
+
+from holdfast.model.access.user import User, UserKind
+from holdfast.runtime.access.first_administrator import create_first_administrator
 
 Kind = Literal["holdfast", "java", "bare", "sink"]
 Flush = Literal["async", "sync"]
@@ -131,11 +134,14 @@ class ServerFleet:
         server.child.kill()
         self._servers.remove(server)
 
-    def start_holdfast_name_server(self, options: Sequence[str] = ()) -> Server:
-        """Start a name server of ours."""
+    def start_holdfast_name_server(self, options: Sequence[str] = (), *, administrator: Signer | None = None) -> Server:
+        """Start a name server of ours, with a first Super user if *administrator* is given."""
         port = self.allocate_port()
-        command = ["serve", "namesrv", "--listen", f"127.0.0.1:{port}", "--data", str(self._folder / f"namesrv-{port}")]
-        command += options
+        data = self._folder / f"namesrv-{port}"
+        if administrator is not None:
+            user = User(administrator.user, (administrator.secret,), UserKind.SUPER)
+            create_first_administrator(data, user, time.time_ns() // 1_000_000)
+        command = ["serve", "namesrv", "--listen", f"127.0.0.1:{port}", "--data", str(data), *options]
         return self._register(Server("holdfast", "namesrv", port, self._start_holdfast(command, port)))
 
     def start_holdfast(
@@ -147,8 +153,9 @@ class ServerFleet:
         store: Path | None = None,
         options: Sequence[str] = (),
         has_metrics: bool = False,
+        administrator: Signer | None = None,
     ) -> Server:
-        """Start a broker of ours; return when the name server knows it."""
+        """Start a broker of ours; return when the name server knows it, which may need its *administrator* to ask."""
         port = self.allocate_port()
         store = store or self._folder / f"holdfast-{flush}-{port}"
         name = name or f"broker-{flush}"
@@ -159,7 +166,7 @@ class ServerFleet:
             command += ["--metrics-listen", f"127.0.0.1:{metrics_port}"]
         server = Server("holdfast", name, port, self._start_holdfast(command, port), store, metrics_port)
         self._register(server)
-        wait_until_registered(name_server.name_server, [f"127.0.0.1:{port}"])
+        wait_until_registered(name_server.name_server, [f"127.0.0.1:{port}"], signer=administrator)
         return server
 
     def start_java_name_server(self) -> Server:
@@ -178,8 +185,9 @@ class ServerFleet:
         name: str | None = None,
         store: Path | None = None,
         settings: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> Server:
-        """Start a Java broker with extra *settings*; return when the name server knows it."""
+        """Start a Java broker with extra *settings* and JVM *options*; return when the name server knows it."""
         port = self.allocate_port()
         store = store or self._folder / f"java-{flush}-{port}"
         all_settings = JAVA_BROKER | {
@@ -192,7 +200,8 @@ class ServerFleet:
             **(settings or {}),
         }
         home = store / ".peer"
-        child = self._start_java("org.apache.rocketmq.broker.BrokerStartup", home, JAVA_BROKER_HEAP, all_settings)
+        heap = (*JAVA_BROKER_HEAP, *options)
+        child = self._start_java("org.apache.rocketmq.broker.BrokerStartup", home, heap, all_settings)
         server = self._register(Server("java", all_settings["brokerName"], port, child, store))
         wait_until_registered(name_server.name_server, [f"127.0.0.1:{port}"], timeout_s=READY_TIMEOUT_S)
         return server

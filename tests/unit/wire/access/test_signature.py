@@ -103,6 +103,16 @@ def test_each_of_several_secrets_is_accepted():
     assert not verify(command, [b"new", b"other"])
 
 
+def test_a_signature_does_not_depend_on_those_before_it():
+    """Neither on those with the same secret nor on how many other secrets were used since."""
+    expected = {secret: base64.b64encode(hmac.digest(secret, b"hi", "sha1")).decode() for secret in (b"one", b"two")}
+    others = [b"secret-%d" % number for number in range(1_100)]
+
+    for secret in (b"one", b"one", b"two", *others, b"one", b"two"):
+        wanted = expected.get(secret)
+        assert verify_fields({SIGNATURE: wanted or expected[b"one"]}, b"hi", secret) is (wanted is not None)
+
+
 def test_the_zone_may_be_added_after_signing():
     """Clients of RocketMQ 5 do so; others sign it."""
     zone = {"__ZONE_NAME": "z1", "__ZONE_MODE": "true"}
