@@ -35,7 +35,7 @@ def a_record(
 
 def _segment(broker: str, number: int, generation: int | None) -> Segment:
     if generation is None:
-        return Segment(generation=-1, broker=broker, queue_id=number)
+        return Segment(generation=None, broker=broker, queue_id=number)
     return Segment(generation=generation, broker=broker, queue_id=number, first=0)
 
 

@@ -32,6 +32,7 @@ from holdfast.machine.reads import isolate_reads
 from holdfast.model.access.identity import ANONYMOUS, Identity
 from holdfast.model.access.resource import Action
 from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
+from holdfast.model.queue import QueueKey
 from holdfast.model.topic import DEAD_LETTER_PREFIX
 from holdfast.store.message_store import MessageStore
 from holdfast.store.recovery.replica_log import REPLICA_REFUSAL
@@ -207,7 +208,7 @@ class Dispatcher:
             sender = self._components.door.identity_of(read.channel, command)
             self._components.auto_create_guard.divert(frame, command, queue_key, read.channel, sender)
 
-    def _divert(self, frame: Frame, command: Command, queue_key: tuple[str, int], channel: ChannelId) -> None:
+    def _divert(self, frame: Frame, command: Command, queue_key: QueueKey, channel: ChannelId) -> None:
         sender = self._components.door.identity_of(channel, command)
         self._relay.divert(frame, command, queue_key, channel, sender)
 

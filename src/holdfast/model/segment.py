@@ -15,9 +15,6 @@ import msgspec
 from holdfast.model.errors import MappingRefused
 from holdfast.model.queue import LogicalOffset, PhysicalOffset, PhysicalQueueId
 
-UNKNOWN_GENERATION = -1
-"""The generation of a segment that a broker reported without a history, as Java brokers do. Older than all others."""
-
 
 class Status(StrEnum):
     """The use of a physical queue in a mapping, as people see it."""
@@ -31,7 +28,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """One segment of a logical queue.
 
     Attributes:
-        generation: The segment's ordinal number. Rises from segment to segment, not always by one.
+        generation: The segment's ordinal number. Rises from segment to segment, not always by one. None if its broker
+            reported it without a history, as Java brokers do; then it is the only segment of its queue.
         broker: The name of the broker that holds it.
         queue_id: The physical queue there.
         first: Its first logical offset; None while undecided: then it is prepared, and accepts no writes.
@@ -44,7 +42,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         is_detached: The records right before it are gone with their segment; older segments are unreachable.
     """
 
-    generation: int
+    generation: int | None
     broker: str
     queue_id: PhysicalQueueId
     first: LogicalOffset | None = None

@@ -92,7 +92,7 @@ class SlowSends:
         is_away = self._relay.is_away((topic, number), Relaying.SEND)
         return self.writer.refuse_away(topic, number) if is_away else None
 
-    def find_target(self, topic: str, number: int) -> AppendTarget | Refusal:
+    def find_target(self, topic: str, number: LogicalQueueId) -> AppendTarget | Refusal:
         """Return where messages for a validated queue are stored, or the refusal if it is not open here."""
         return self._queues.find_target(topic, number) or self.writer.refuse_away(topic, number)
 

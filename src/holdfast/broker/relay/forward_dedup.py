@@ -19,6 +19,7 @@ from holdfast.broker.tables.journal import Journal
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.topic import FORWARD_TOPIC
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.records.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -86,7 +87,7 @@ class ForwardedNames:
         self._journal.append([record], self._turn.now_ms)
         self._insert(record, fields.settled)
 
-    def names_of(self, topic: str, queues: Collection[int]) -> list[AcceptedForward]:
+    def names_of(self, topic: str, queues: Collection[LogicalQueueId]) -> list[AcceptedForward]:
         """Return the names of the messages in these queues."""
         return [
             mark

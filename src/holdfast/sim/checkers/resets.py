@@ -17,10 +17,8 @@ from typing import Final
 
 import msgspec
 
+from holdfast.model.queue import QueueKey
 from holdfast.sim.world.world import Violation
-
-QueueKey = tuple[str, int]
-"""Topic and logical queue. Only one group is reset."""
 
 UNKNOWN_OUTCOME_MS: Final = 30_000
 
