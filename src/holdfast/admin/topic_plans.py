@@ -19,7 +19,6 @@ import msgspec
 from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.static_topics import BrokerMappings, ClusterMappings, StaticTopic
 from holdfast.model.floor import NO_FLOOR, Floor
-from holdfast.model.generation import generation_order
 from holdfast.model.leader_planning import count_led_queues, plan_create, plan_grow
 from holdfast.model.mapping import (
     LogicalQueue,
@@ -32,6 +31,7 @@ from holdfast.model.mapping import (
 )
 from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
+from holdfast.model.segment import generation_order
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.requests.moves import QueueTotal
 

@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.model.generation import newest_generation, next_generation
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue
 from holdfast.model.queue import LogicalOffset
+from holdfast.model.segment import newest_generation, next_generation
 
 OFFSET_MAX: Final = 2**62
 """Floors above this are refused: offsets are 64-bit numbers, and a gap must fit above."""

@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.model.generation import generation_order, newest_generation
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NO_BROKER, mock_broker
+from holdfast.model.segment import generation_order, newest_generation
 
 _NO_EPOCH: Final = -1  # before every epoch
 

@@ -23,9 +23,8 @@ from typing import Final
 import msgspec
 
 from holdfast.model.errors import MappingRefused
-from holdfast.model.generation import generation_order, is_newer, next_generation
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
-from holdfast.model.segment import Segment, Status
+from holdfast.model.segment import Segment, Status, generation_order, is_newer, next_generation
 
 FORCED_GAP: Final = 2**40
 """How far above the last known end a forced move opens: more than a fenced leader could still write."""

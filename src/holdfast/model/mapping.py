@@ -18,11 +18,10 @@ import msgspec
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.floor import OFFSET_MAX, Floor, highest_floor
-from holdfast.model.generation import generation_order, is_newer, newest_generation
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, MappingRow, new_logical_queue
 from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import require_in_scope
-from holdfast.model.segment import Segment, Status
+from holdfast.model.segment import Segment, Status, generation_order, is_newer, newest_generation
 
 __all__ = [
     "FORCED_GAP",

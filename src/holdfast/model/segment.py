@@ -3,17 +3,41 @@
     logical     first ............ last        last is exclusive, and None while it is unknown
     physical    start ............ end         delta = first - start
 
+The newest generation leads. Java brokers report none: an unknown generation is older than all others, and functions of
+this module compare generations of which one may be unknown.
+
 Unknown values are None; the codecs convert them from -1 and back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.queue import LogicalOffset, PhysicalOffset, PhysicalQueueId
+
+
+def generation_order(generation: int | None) -> int:
+    """Return a sort key: an unknown generation comes before all others."""
+    return -1 if generation is None else generation
+
+
+def is_newer(generation: int | None, than: int | None) -> bool:
+    """Return whether *generation* is newer than the other one."""
+    return generation_order(generation) > generation_order(than)
+
+
+def newest_generation(generations: Iterable[int | None]) -> int | None:
+    """Return the newest of *generations*; None if there are none, or none is known."""
+    return max(generations, key=generation_order, default=None)
+
+
+def next_generation(generation: int | None, *, skipped: int = 0) -> int:
+    """Return the generation after *generation*, or a later one if some are skipped."""
+    return generation_order(generation) + 1 + skipped
 
 
 class Status(StrEnum):

@@ -20,9 +20,9 @@ import msgspec
 
 from holdfast.broker.assembly import Components
 from holdfast.broker.mapping.mapping_table import FINISHED
-from holdfast.model.generation import generation_order, is_newer
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.queue import LogicalQueueId, MessageQueue, QueueKey
+from holdfast.model.segment import generation_order, is_newer
 from holdfast.sim.world.world import Violation
 
 

@@ -20,10 +20,10 @@ import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.floor import Floor
-from holdfast.model.generation import generation_order, is_newer, newest_generation
 from holdfast.model.mapping import QUEUES_MAX, LogicalQueue, Segment, TopicMapping
 from holdfast.model.numbers import INT32, INT64, Int32, Int64
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
+from holdfast.model.segment import generation_order, is_newer, newest_generation
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.frames import java_json
