@@ -29,9 +29,9 @@ from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.tables.topics import TopicTable, find_topic_fault
 from holdfast.machine.component import Component
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
-from holdfast.model.generation import is_newer
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
 from holdfast.model.queue import LogicalQueueId
+from holdfast.model.segment import is_newer
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import MappingDetail, decode, from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

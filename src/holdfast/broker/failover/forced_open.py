@@ -36,9 +36,9 @@ from holdfast.broker.relay.relay import Relay
 from holdfast.broker.relay.suspects import TIMER as SUSPECTS_TIMER
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
-from holdfast.model.generation import is_newer
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
+from holdfast.model.segment import is_newer
 from holdfast.wire.cluster.mapping import from_number, to_number
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

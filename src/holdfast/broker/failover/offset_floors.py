@@ -26,9 +26,9 @@ from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.machine.component import Component
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
 from holdfast.model.floor import NO_FLOOR, OFFSET_MAX, Floor, floor_of, highest_floor
-from holdfast.model.generation import generation_order, is_newer, newest_generation
 from holdfast.model.mapping import FORCED_GAP, QUEUES_MAX, LogicalQueue, TopicMapping
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset
+from holdfast.model.segment import generation_order, is_newer, newest_generation
 from holdfast.wire.cluster.mapping import from_floor, from_number, to_floor, to_number
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

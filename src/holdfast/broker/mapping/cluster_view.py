@@ -19,12 +19,12 @@ import msgspec
 from holdfast.broker.flow.awaitables import Pause, PeerCall, call_all
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
-from holdfast.model.generation import is_newer
 from holdfast.model.leadership import NO_LEADER, Leader, find_leaders, update_leaders
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.scope import GLOBAL, NO_BROKER, covers
+from holdfast.model.segment import is_newer
 from holdfast.wire.cluster.deletions import DELETIONS_FIELD
 from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.cluster.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route

@@ -35,10 +35,10 @@ from holdfast.broker.relay.suspects import SuspectTopics
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
-from holdfast.model.generation import is_newer
 from holdfast.model.mapping import LogicalQueue, TopicMapping, check_queue
 from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import require_in_scope, to_shown_scope
+from holdfast.model.segment import is_newer
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import from_wire_segment
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

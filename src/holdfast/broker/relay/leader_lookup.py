@@ -13,10 +13,10 @@ from __future__ import annotations
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.relay.relay_client import Target
-from holdfast.model.generation import is_newer
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.queue import MessageQueue, QueueKey
 from holdfast.model.scope import NO_BROKER, mock_broker
+from holdfast.model.segment import is_newer
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import BadField, from_fields
 from holdfast.wire.requests.relay import RelayAnswer

@@ -53,11 +53,11 @@ from holdfast.machine.sample import Sample
 from holdfast.machine.turn import Turn
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import PeerFailed
-from holdfast.model.generation import is_newer
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.numbers import parse_count
 from holdfast.model.queue import LogicalQueueId, QueueKey
 from holdfast.model.scope import NO_BROKER
+from holdfast.model.segment import is_newer
 from holdfast.wire.cluster.route import MAPPING_FIELD
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command, encode_command, response

@@ -26,10 +26,10 @@ from holdfast.machine.component import Component
 from holdfast.machine.kept_file import KeptFile
 from holdfast.machine.request import Answer, Handlers, Refusal, Request, answer_later
 from holdfast.machine.turn import Turn
-from holdfast.model.generation import is_newer
 from holdfast.model.numbers import Int64
 from holdfast.model.queue import LogicalQueueId, QueueKey
 from holdfast.model.scope import GLOBAL
+from holdfast.model.segment import is_newer
 from holdfast.nameserver.routes.static_topics import StaticTopics, name_of
 from holdfast.store.base.disk import Disk
 from holdfast.wire.cluster.leases import UNKNOWN_HOLDER, Claim, LeaseAnswer, LeaseRequest, QueueLease

@@ -25,9 +25,9 @@ import msgspec
 
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
-from holdfast.model.generation import is_newer
 from holdfast.model.mapping import MergedTopic, TopicMapping, check, merge
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
+from holdfast.model.segment import is_newer
 from holdfast.nameserver.route_changes import RouteChanges
 from holdfast.wire.cluster.mapping import MappingInfo, convert_info, from_info
 
