@@ -284,15 +284,6 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         expired = (segment for segment in self.segments if segment.expired and segment.broker == broker)
         return next((segment.queue_id for segment in expired), None)
 
-    def reuse(self, broker: str) -> LogicalQueue:
-        """Return the queue with an expired physical queue of *broker* prepared as its next segment."""
-        queue_id = self.reusable_queue_id(broker)
-        if queue_id is None:
-            raise self._refuse(
-                "reuse expired queues", f"has no expired queue on {broker}: give it a new physical queue"
-            )
-        return self.prepare(broker, queue_id)
-
     def seal(self, end: PhysicalOffset, last_ms: int | None = None) -> LogicalQueue:
         """Return the queue with its leader sealed at the physical offset *end*. Idempotent for the same end."""
         leader = self.leader

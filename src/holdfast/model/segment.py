@@ -144,11 +144,6 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         """
         return LogicalOffset(self.decided_first + max(self.recorded_count or 0, 0))
 
-    def contains(self, logical: LogicalOffset) -> bool:
-        """Return whether *logical* lies inside; an open or unrecorded end includes everything from the first on."""
-        end = self.logical_end
-        return self.first is not None and self.first <= logical and (end is None or logical < end)
-
     def clamp(self, physical: PhysicalOffset) -> PhysicalOffset:
         """Return *physical*, or the recorded end if that is lower."""
         return physical if self.end is None or physical < self.end else self.end

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from tests.support.static_topics import prepare_again
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import (
@@ -99,7 +100,7 @@ def test_records_of_every_stage_are_fine():
         ZERO.prepare("b", 1).seal(0),
         move(ZERO, "b", 1, end=0),
         moved.expire(1, 1),
-        moved.expire(0, 0).reuse("a"),
+        prepare_again(moved.expire(0, 0), "a"),
         move(moved.expire(1, 1), "b", 1),
         moved.expire(0, 0).prune({"a"}),
         forced,

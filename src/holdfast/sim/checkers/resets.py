@@ -41,13 +41,9 @@ class ResetChecker:
 
     Args:
         find_pending: Returns the offset committed at the leader of a queue if a reset waits there; else None.
-
-    Attributes:
-        reported_count: How many were reported to a member.
     """
 
     def __init__(self, find_pending: Callable[[QueueKey], int | None]) -> None:
-        self.reported_count = 0
         self._find_pending = find_pending
         self._pending: dict[QueueKey, _PendingReset] = {}
         self._unchecked_until_ms: dict[QueueKey, int] = {}
@@ -109,7 +105,6 @@ class ResetChecker:
         if reset is None:
             return
         if reset.offset in {pull_offset, reset_to}:
-            self.reported_count += 1
             del self._pending[key]
         elif reset.accepted_ms is not None and requested_ms > reset.accepted_ms and self._find_pending(key) is None:
             raise Violation(
