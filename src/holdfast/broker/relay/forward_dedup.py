@@ -99,7 +99,7 @@ class ForwardedNames:
     def adopt(self, marks: Iterable[AcceptedForward]) -> None:
         """Record the names that moved here with a queue. The record of the move persists them."""
         for mark in marks:
-            self._insert(mark, -1)
+            self._insert(mark, settled=0)
 
     def _insert(self, mark: AcceptedForward, settled: int) -> None:
         key = (mark.source, mark.stream)

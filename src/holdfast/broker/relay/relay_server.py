@@ -19,7 +19,7 @@ from collections import OrderedDict
 from typing import Final
 
 from holdfast.access.door import Door
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, is_guest
 from holdfast.broker.relay.guests import Guest, Guests
 from holdfast.broker.relay.relay import Relay
 from holdfast.machine.component import Component
@@ -151,7 +151,7 @@ class RelayedClients(Component):
         """
         passed: list[Effect] = []
         for effect in self._turn.drain_effects():
-            if not isinstance(effect, SendBytes | CloseChannel | Fault) or effect.channel >= 0:
+            if not (isinstance(effect, SendBytes | CloseChannel | Fault) and is_guest(effect.channel)):
                 passed.append(effect)
                 continue
             guest = self.unanswered.get(effect.channel)
