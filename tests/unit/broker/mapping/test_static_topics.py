@@ -117,6 +117,13 @@ def test_a_send_for_another_leader_is_left_to_it(desks: StaticBrokers):
     assert find_away(desks["a"], 0, 2, 3) == [0, 2]
 
 
+def test_a_message_for_another_leader_is_refused_in_upstreams_words(desks: StaticBrokers):
+    """One that this broker wants to store itself, such as a delayed message that is due."""
+    refusal = desks["a"].components.writer.refuse_away(TOPIC, 0)
+
+    assert (refusal.code, refusal.remark) == (501, "T-0 does not exit in request process of current broker a")
+
+
 def test_a_sealed_queue_takes_nothing_from_the_next_send_on(desks: StaticBrokers):
     """The targets of sends follow seals at once, and their lifting."""
     desk = desks["b"]
