@@ -1,6 +1,7 @@
 """The eight tables of the proposal for logical queues, row by row: each is reached by doing what its text says."""
 
 import pytest
+from tests.support.static_topics import prepare_again
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.leader_planning import plan_drain, plan_spread
@@ -111,7 +112,7 @@ def test_migrating_back_uses_an_expired_queue_again():
     """
     queues = expired()
 
-    queues[0] = queues[0].reuse("broker1").seal(100).open_next()
+    queues[0] = prepare_again(queues[0], "broker1").seal(100).open_next()
 
     assert shown(queues) == rows(expected)
     assert queues[0].leader.start == 0

@@ -69,9 +69,9 @@ async def test_every_metric_is_explained():
     async def of_name_server() -> list[str]:
         service = NameServerService(NameServerOptions(listen="127.0.0.1:0"), lambda _: None)
         await service.start()
-        samples = [sample.name + ("_total" if sample.kind == "counter" else "") for sample in service._samples()]
+        found = list(service._serving.samples())
         await service.stop()
-        return samples
+        return [sample.name + ("_total" if sample.kind == "counter" else "") for sample in found]
 
     names = [
         sample.name + ("_total" if sample.kind == "counter" else "")

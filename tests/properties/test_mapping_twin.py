@@ -78,9 +78,8 @@ class QueueAndList(RuleBasedStateMachine):
     def prepare(self, other: str) -> None:
         """Onto an expired physical queue where there is one."""
         if other != self.queue.leader.broker:
-            has_expired = self.queue.reusable_queue_id(other) is not None
-            new = next(self.numbers[other])
-            self.queue = self.queue.reuse(other) if has_expired else self.queue.prepare(other, new)
+            expired, new = self.queue.reusable_queue_id(other), next(self.numbers[other])
+            self.queue = self.queue.prepare(other, new if expired is None else expired)
 
     @precondition(lambda self: self.queue.prepared is not None and self.queue.leader.is_open)
     @rule()
@@ -172,7 +171,8 @@ class QueueAndList(RuleBasedStateMachine):
                 assert segment.physical_queue == (record.broker, record.queue_id)
                 assert segment.to_physical(record.logical) == record.physical
                 assert segment.to_logical(record.physical) == record.logical
-                assert segment.contains(record.logical)
+                assert segment.first <= record.logical
+                assert segment.logical_end is None or record.logical < segment.logical_end
 
     @invariant()
     def begins_behind_the_last_loss(self) -> None:

@@ -34,9 +34,14 @@ def a_record(
 
 
 def _segment(broker: str, number: int, generation: int | None) -> Segment:
-    if generation is None:
-        return Segment(generation=-1, broker=broker, queue_id=number)
-    return Segment(generation=generation, broker=broker, queue_id=number, first=0)
+    return Segment(generation=generation, broker=broker, queue_id=number, first=None if generation is None else 0)
+
+
+def prepare_again(queue: LogicalQueue, broker: str) -> LogicalQueue:
+    """Return the queue with the oldest expired physical queue of *broker* prepared as its next segment."""
+    queue_id = queue.reusable_queue_id(broker)
+    assert queue_id is not None
+    return queue.prepare(broker, queue_id)
 
 
 def a_static_route(*records: TopicMapping, addresses: Mapping[str, str] | None = None) -> Route:

@@ -78,6 +78,7 @@ MODULES_OF_A_FOLDER_MAX = 22
 TESTED_ELSEWHERE = {
     "nameserver/service.py": "tests/integration/test_nameserver.py",
     "nameserver/options.py": "tests/unit/test_config.py",
+    "machine/role_options.py": "tests/unit/test_config.py",
     "machine/events.py": "tests/unit/nameserver/test_core.py",
     "machine/effects.py": "tests/unit/nameserver/test_core.py",
     "machine/machine.py": "tests/unit/nameserver/test_core.py",

@@ -24,6 +24,7 @@ from holdfast.model.queue import LogicalQueueId
 from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, Permission, TopicConfig
+from holdfast.wire.cluster.mapping import to_number
 from holdfast.wire.cluster.registration import REMOVED_FIELD
 from holdfast.wire.cluster.registration import Topics as TopicTable
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -57,8 +58,8 @@ class DrainedSegment(msgspec.Struct, frozen=True, kw_only=True):
     """A closed segment on the broker that is being drained. Printed as it is: an unknown time is -1."""
 
     topic: str
-    queue: int
-    generation: int
+    queue: LogicalQueueId
+    generation: int | None
     first: int
     last: int | None
     last_ms: int
@@ -183,7 +184,7 @@ class Draining:
                 )
             )
             if not reason and not dry_run:
-                order = DiscardRequest(topic=topic, queue=queue.queue, generation=segment.generation)
+                order = DiscardRequest(topic=topic, queue=queue.queue, generation=to_number(segment.generation))
                 for name in (queue.leader.broker, broker):
                     address = view.brokers[name].address
                     await self._access.invoke(address, RequestCode.DISCARD_SEGMENTS, body=encode_body(order))
@@ -255,10 +256,10 @@ class Draining:
                 return f"{group} is at {committed}, the segment ends at {segment.logical_end}"
         return ""
 
-    async def _find_committed(self, mappings: BrokerMappings, group: str, topic: str, queue: int) -> int | None:
-        header = QueryOffsetFields(
-            consumer_group=group, topic=topic, queue_id=LogicalQueueId(queue), set_zero_if_not_found=False
-        )
+    async def _find_committed(
+        self, mappings: BrokerMappings, group: str, topic: str, queue: LogicalQueueId
+    ) -> int | None:
+        header = QueryOffsetFields(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
         try:
             answer = await self._access.invoke(mappings.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except BrokerRefused as refusal:

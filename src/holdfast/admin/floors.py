@@ -16,14 +16,15 @@ from holdfast.admin.static_topics import BrokerMappings, ClusterMappings, Static
 from holdfast.admin.topic_plans import KnownStart, members_of
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.floor import floor_of, highest_floor
-from holdfast.wire.cluster.mapping import from_floors
+from holdfast.model.queue import LogicalQueueId
+from holdfast.wire.cluster.mapping import from_floor
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.requests.moves import FloorQuery, QueueFloors, encode_body
 
 
 async def find_starts(
-    access: ClusterAccess, view: ClusterMappings, topic: StaticTopic, queues: Collection[int]
-) -> dict[int, KnownStart]:
+    access: ClusterAccess, view: ClusterMappings, topic: StaticTopic, queues: Collection[LogicalQueueId]
+) -> dict[LogicalQueueId, KnownStart]:
     """Return where each of *queues* may begin, from the knowledge of all brokers of the topic's scope."""
     if not queues:
         return {}
@@ -46,10 +47,9 @@ async def find_starts(
 
 
 def _find_start(
-    topic: StaticTopic, number: int, answers: dict[str, QueueFloors], members: Collection[str]
+    topic: StaticTopic, number: LogicalQueueId, answers: dict[str, QueueFloors], members: Collection[str]
 ) -> KnownStart:
-    reported_floors = [each.floor for answer in answers.values() for each in answer.queues if each.queue == number]
-    floors = [*(from_floors({number: floor})[number] for floor in reported_floors)]
+    floors = [from_floor(each.floor) for answer in answers.values() for each in answer.queues if each.queue == number]
     floors += [record.floors[number] for record in topic.records.values() if number in record.floors]
     floors += [floor_of(record.queues[number]) for record in topic.records.values() if number in record.queues]
     floor = highest_floor(floors)

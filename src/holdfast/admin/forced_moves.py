@@ -21,10 +21,10 @@ from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.model import leader_planning
 from holdfast.model.errors import BrokerRefused, HoldfastError
 from holdfast.model.mapping import next_epoch
-from holdfast.model.queue import LogicalQueueId, PhysicalOffset
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset
 from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
-from holdfast.wire.cluster.mapping import to_extras
+from holdfast.wire.cluster.mapping import to_extras, to_number
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.requests.admin import GroupNames
 from holdfast.wire.requests.moves import (
@@ -48,11 +48,11 @@ class AbandonPlan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic: str
-    queue: int
-    generation: int
+    queue: LogicalQueueId
+    generation: int | None
     broker: str
-    first: int
-    end: int
+    first: LogicalOffset
+    end: LogicalOffset
     leader: str
     address: str
 
@@ -71,7 +71,9 @@ class ForcedMoveOperations:
         self._topics = topics
         self._now_ms = now_ms
 
-    async def plan_queue(self, topic: str, queue: int, target: str, *, even_if_alive: bool = False) -> MovePlan:
+    async def plan_queue(
+        self, topic: str, queue: LogicalQueueId, target: str, *, even_if_alive: bool = False
+    ) -> MovePlan:
         """Return the forced move of one logical queue.
 
         Raises:
@@ -143,7 +145,7 @@ class ForcedMoveOperations:
 
         return await gather(to_force_orders(plan.view, plan.moves, self._now_ms()), order)
 
-    async def plan_abandon(self, topic: str, queue: int, *, end: int | None = None) -> AbandonPlan:
+    async def plan_abandon(self, topic: str, queue: LogicalQueueId, *, end: LogicalOffset | None = None) -> AbandonPlan:
         """Return the plan to abandon the rest of a segment on a dead broker.
 
         Args:
@@ -186,10 +188,10 @@ class ForcedMoveOperations:
 
     async def abandon(self, plan: AbandonPlan) -> None:
         """Fix the end of a dead broker's segment. Readers continue after it; messages past it are lost to them."""
-        body = AbandonRequest(topic=plan.topic, queue=plan.queue, generation=plan.generation, end=plan.end)
+        body = AbandonRequest(topic=plan.topic, queue=plan.queue, generation=to_number(plan.generation), end=plan.end)
         await self._access.invoke(plan.address, RequestCode.ABANDON_QUEUE, body=encode_body(body))
 
-    async def _find_replica_end(self, topic: str, segment: Segment) -> int | None:
+    async def _find_replica_end(self, topic: str, segment: Segment) -> LogicalOffset | None:
         """Return where *segment* ends at a replica of its broker; None if no replica answers."""
         header = {"topic": topic, "queueId": str(segment.queue_id), "lo": "false"}
         for broker in await self._access.brokers():
@@ -200,22 +202,20 @@ class ForcedMoveOperations:
         return None
 
     async def _find_consumed_end(
-        self, topic: str, queue: int, address: str, segment: Segment, next_segment: Segment | None
-    ) -> int:
+        self, topic: str, queue: LogicalQueueId, address: str, segment: Segment, next_segment: Segment | None
+    ) -> LogicalOffset:
         """Return the highest offset inside *segment* up to which any group has consumed."""
         answer = await self._access.invoke(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
-        candidates: list[int] = [segment.decided_first]
+        candidates: list[LogicalOffset] = [segment.decided_first]
         for group in body_of(answer, GroupNames).group_list:
-            header = QueryOffsetFields(
-                consumer_group=group, topic=topic, queue_id=LogicalQueueId(queue), set_zero_if_not_found=False
-            )
+            header = QueryOffsetFields(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
             try:
                 committed = header_of(
                     await self._access.invoke(address, RequestCode.QUERY_CONSUMER_OFFSET, header), OffsetAnswer
                 )
             except BrokerRefused:
                 continue  # This group never committed.
-            candidates.append(committed.offset)
+            candidates.append(LogicalOffset(committed.offset))
         limit = None if next_segment is None else next_segment.decided_first
         return max(offset for offset in candidates if limit is None or offset < limit)
 
@@ -242,13 +242,13 @@ def to_force_orders(
     view: ClusterMappings, moves: Iterable[leader_planning.PlannedMove], now_ms: int
 ) -> list[tuple[str, ForceRequest]]:
     """Return one target and order for each topic and target, with the last known segments of every queue."""
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[LogicalQueueId]] = {}
     for move in moves:
         groups.setdefault((move.topic, move.target), []).append(move.queue)
     return [(target, _to_order(view, topic, queues, now_ms)) for (topic, target), queues in sorted(groups.items())]
 
 
-def _to_order(view: ClusterMappings, name: str, queues: Collection[int], now_ms: int) -> ForceRequest:
+def _to_order(view: ClusterMappings, name: str, queues: Collection[LogicalQueueId], now_ms: int) -> ForceRequest:
     topic = view.topics[name]
     record = next(iter(topic.records.values()))
     extras = to_extras(

@@ -11,7 +11,7 @@ from holdfast.admin.cluster_access import Broker, ClusterAccess, NotFound, body_
 from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, RequestTimeout
 from holdfast.model.group import GroupConfig, Subscription, find_group_fault
 from holdfast.model.mapping import merge_scopes
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.route import Route
 from holdfast.model.spelling_hint import did_you_mean
 from holdfast.model.topic import RETRY_PREFIX, retry_topic
@@ -55,7 +55,7 @@ class QueueLag(msgspec.Struct, frozen=True):
 
     topic: str
     broker: str
-    queue: int
+    queue: LogicalQueueId
     committed: int | None
     end: int
     lag: int
@@ -67,7 +67,7 @@ class DownQueue(msgspec.Struct, frozen=True):
     """A logical queue with unknown lag: its leader is down."""
 
     topic: str
-    queue: int
+    queue: LogicalQueueId
     leader: str
 
 
@@ -429,7 +429,7 @@ def _queue_lag(key: str, pair: _OffsetPair) -> QueueLag:
     return QueueLag(
         queue.topic,
         queue.broker_name,
-        queue.queue_id,
+        LogicalQueueId(queue.queue_id),
         committed,
         pair.broker_offset,
         max(0, pair.broker_offset - (committed or 0) - pair.gap),

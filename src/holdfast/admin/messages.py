@@ -11,6 +11,7 @@ from holdfast.client.messages.unpacking import read_messages
 from holdfast.model import property_names as names
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
 from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import mock_broker, to_shown_broker
 from holdfast.model.topic import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -46,7 +47,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str
     id: str | None = None
     broker: str | None = None
-    queue: int | None = None
+    queue: LogicalQueueId | None = None
     offset: int | None = None
 
 
@@ -97,7 +98,7 @@ class Messages:
             topic,
             message_id,
             to_shown_broker(found.queue_broker),
-            found.message.queue.queue_id,
+            LogicalQueueId(found.message.queue.queue_id),
             found.message.offset,
         )
 

@@ -19,6 +19,7 @@ from holdfast.admin.previews import Preview, preview_moves
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.model import leader_planning
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.scope import to_shown_scope
 from holdfast.model.spelling_hint import hint_suffix
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -74,7 +75,7 @@ class Moves:
 
     # Plans.
 
-    async def plan_queue(self, topic: str, queue: int, target: str) -> MovePlan:
+    async def plan_queue(self, topic: str, queue: LogicalQueueId, target: str) -> MovePlan:
         """Return the move of one logical queue.
 
         Raises:
@@ -325,7 +326,7 @@ def to_orders(moves: Iterable[leader_planning.PlannedMove]) -> list[tuple[str, M
 
     There is one order for each topic, source and target, so that each step of a move syncs once for many queues.
     """
-    groups: dict[tuple[str, str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str], list[LogicalQueueId]] = {}
     for move in moves:
         assert move.source is not None, "only a queue that is led moves"
         groups.setdefault((move.topic, move.source, move.target), []).append(move.queue)
@@ -335,7 +336,7 @@ def to_orders(moves: Iterable[leader_planning.PlannedMove]) -> list[tuple[str, M
     ]
 
 
-def get_leader(view: ClusterMappings, topic: str, queue: int) -> str:
+def get_leader(view: ClusterMappings, topic: str, queue: LogicalQueueId) -> str:
     """Return the leader of a logical queue.
 
     Raises:

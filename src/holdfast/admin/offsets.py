@@ -63,7 +63,7 @@ class OffsetChange(msgspec.Struct, frozen=True):
     topic: str
     broker: str
     address: str
-    queue: int
+    queue: LogicalQueueId
     before: int | None
     after: int
     end: int
@@ -149,7 +149,13 @@ class Offsets:
         return header_of(answer, OffsetAnswer).offset
 
     async def plan_reset(
-        self, group: str, topic: str, target: OffsetTarget, *, queue: int | None = None, broker: str | None = None
+        self,
+        group: str,
+        topic: str,
+        target: OffsetTarget,
+        *,
+        queue: int | None = None,
+        broker: str | None = None,
     ) -> list[OffsetChange]:
         """Return the offset changes that a reset of *group* to *target* would make in the queues of *topic*.
 
@@ -176,7 +182,7 @@ class Offsets:
                 topic,
                 message_queue.broker_name,
                 queue_range.address,
-                message_queue.queue_id,
+                LogicalQueueId(message_queue.queue_id),
                 before,
                 after,
                 queue_range.end,

@@ -72,7 +72,7 @@ class StaticChanges:
 
         await self._apply_to_all(plan.topic, list(plan.stamps.items()), put_stamp)
 
-    async def unset(self, view: ClusterMappings, topic: StaticTopic, queue: int) -> list[str]:
+    async def unset(self, view: ClusterMappings, topic: StaticTopic, queue: LogicalQueueId) -> list[str]:
         """Delete the record of one logical queue on every broker that has one; return their names.
 
         Raises:
@@ -130,8 +130,8 @@ class StaticChanges:
         return recording_brokers
 
     async def find_starts(
-        self, view: ClusterMappings, topic: StaticTopic, queues: Collection[int]
-    ) -> dict[int, KnownStart]:
+        self, view: ClusterMappings, topic: StaticTopic, queues: Collection[LogicalQueueId]
+    ) -> dict[LogicalQueueId, KnownStart]:
         """Return where each of *queues*, which have no leader, may begin: above every offset that it ever used."""
         return await find_starts(self._access, view, topic, queues)
 

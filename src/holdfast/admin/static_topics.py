@@ -17,6 +17,7 @@ import msgspec
 from holdfast.admin.cluster_access import Broker, ClusterAccess, NotAllowed, NotFound, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge_scopes
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.scope import GLOBAL, covers, to_shown_scope
 from holdfast.model.spelling_hint import hint_suffix
 from holdfast.model.topic import TopicConfig
@@ -145,7 +146,9 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
             by_scope.setdefault(topic.merged.scope, []).append(topic)
         return [to_mappings(self.brokers, topics) for _, topics in sorted(by_scope.items())]
 
-    def leaders_by_scope(self, *, cluster: str | None = None) -> list[tuple[dict[str, dict[int, str]], list[str]]]:
+    def leaders_by_scope(
+        self, *, cluster: str | None = None
+    ) -> list[tuple[dict[str, dict[LogicalQueueId, str]], list[str]]]:
         """Return, for each scope, the leaders of its topics and the brokers that may get queues in it.
 
         Args:
@@ -156,7 +159,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         """
         for name, scopes in self.same_named.items():
             raise _ambiguous(name, scopes)
-        groups: dict[str, dict[str, dict[int, str]]] = {}
+        groups: dict[str, dict[str, dict[LogicalQueueId, str]]] = {}
         for name, topic in self.topics.items():
             groups.setdefault(topic.merged.scope, {})[name] = topic.merged.leaders
         return [
@@ -166,7 +169,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     @property
-    def leaders(self) -> dict[str, dict[int, str]]:
+    def leaders(self) -> dict[str, dict[LogicalQueueId, str]]:
         """Topic to logical queue to its leader. Topics that share a name are listed as name and scope."""
         same_named = [topic for scopes in self.same_named.values() for topic in scopes.values()]
         return {name: topic.merged.leaders for name, topic in self.topics.items()} | {

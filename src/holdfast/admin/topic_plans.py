@@ -31,6 +31,7 @@ from holdfast.model.mapping import (
 )
 from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
+from holdfast.model.segment import generation_order
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.requests.moves import QueueTotal
 
@@ -112,7 +113,7 @@ class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[str]
 
     @property
-    def opened_queues(self) -> list[int]:
+    def opened_queues(self) -> list[LogicalQueueId]:
         """The queues that get a segment."""
         if self.new_segments is None:
             return []
@@ -232,11 +233,12 @@ def convert_plan(
             f" be unreachable. Ask for {count} or more"
         )
     layout = _Layout(view, config, scope, next_epoch(0, now_ms), queue_total)
-    leaders: dict[int, str] = {}
+    leaders: dict[LogicalQueueId, str] = {}
     for broker in sorted(hosts):
         for queue_id in range(hosts[broker]):
-            layout.add(len(leaders), broker, queue_id=queue_id)
-            leaders[len(leaders)] = broker
+            number = LogicalQueueId(len(leaders))
+            layout.add(number, broker, queue_id=queue_id)
+            leaders[number] = broker
     for move in plan_grow(config.name, leaders, queue_total, sorted(hosts), load=count_led_queues(view.leaders)):
         layout.add(move.queue, move.target)
     return layout.to_plan()
@@ -245,7 +247,7 @@ def convert_plan(
 def assign_plan(  # noqa: PLR0913 - one name for each option
     view: ClusterMappings,
     topic: StaticTopic,
-    queue: int,
+    queue: LogicalQueueId,
     broker: str,
     *,
     start: KnownStart,
@@ -303,17 +305,17 @@ def assign_plan(  # noqa: PLR0913 - one name for each option
     return layout.to_plan()
 
 
-def leaderless_queues(topic: StaticTopic) -> list[int]:
+def leaderless_queues(topic: StaticTopic) -> list[LogicalQueueId]:
     """Return the queues without a leader, to which a repair may give a segment."""
     total = max(record.total for record in topic.records.values())
-    return [number for number in range(total) if number not in topic.merged.queues]
+    return [number for number in map(LogicalQueueId, range(total)) if number not in topic.merged.queues]
 
 
 def repair_plan(
     view: ClusterMappings,
     topic: StaticTopic,
     *,
-    starts: Mapping[int, KnownStart],
+    starts: Mapping[LogicalQueueId, KnownStart],
     force: bool = False,
     now_ms: int,
 ) -> RepairPlan:
@@ -377,11 +379,11 @@ def repair_plan(
 def _fill(
     view: ClusterMappings,
     topic: StaticTopic,
-    leaders: Mapping[int, str],
+    leaders: Mapping[LogicalQueueId, str],
     total: int,
     targets: Collection[str],
     *,
-    starts: Mapping[int, KnownStart] = MappingProxyType({}),
+    starts: Mapping[LogicalQueueId, KnownStart] = MappingProxyType({}),
     now_ms: int,
 ) -> TopicPlan:
     """Return a plan that gives a segment to every queue below *total* that is not in *leaders*.
@@ -412,13 +414,17 @@ def _is_current(record: TopicMapping | None, merged: MergedTopic) -> bool:
     return record is not None and (record.epoch, record.total) == (merged.epoch, merged.total)
 
 
-def _split_leaderless(topic: StaticTopic, leaderless: Collection[int]) -> tuple[list[int], list[tuple[int, str]]]:
+def _split_leaderless(
+    topic: StaticTopic, leaderless: Collection[LogicalQueueId]
+) -> tuple[list[LogicalQueueId], list[tuple[LogicalQueueId, str]]]:
     """Return the queues that no record mentions, and those that had a leader, with its name."""
-    formerly_led: list[tuple[int, str]] = []
+    formerly_led: list[tuple[LogicalQueueId, str]] = []
     for number in leaderless:
         known = [record.queues[number] for record in topic.records.values() if number in record.queues]
         if known:
-            formerly_led.append((number, max(known, key=lambda queue: queue.generation).leader.broker))
+            formerly_led.append(
+                (number, max(known, key=lambda queue: generation_order(queue.generation)).leader.broker)
+            )
     return [number for number in leaderless if number not in dict(formerly_led)], formerly_led
 
 
@@ -449,7 +455,9 @@ class _Layout:
         self._added: dict[str, list[LogicalQueue]] = {}
         self._next: dict[str, int] = {}
 
-    def add(self, queue: int, broker: str, *, queue_id: int | None = None, first: int = 0, generation: int = 0) -> None:
+    def add(
+        self, queue: LogicalQueueId, broker: str, *, queue_id: int | None = None, first: int = 0, generation: int = 0
+    ) -> None:
         """Give a logical queue its only segment; without a *queue_id*, on a physical queue that was never used."""
         fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical_queue(broker))
         chosen = fresh if queue_id is None else queue_id
@@ -551,6 +559,6 @@ def _first_fault(topic: StaticTopic) -> str:
     return f"no broker leads queues {_numbers_text(topic.merged.unled)}"
 
 
-def _numbers_text(numbers: list[int]) -> str:
+def _numbers_text(numbers: list[LogicalQueueId]) -> str:
     shown = ", ".join(map(str, numbers[:5]))
     return shown if len(numbers) <= 5 else f"{shown} and {len(numbers) - 5} more"

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.admin.cluster_access import Broker, ClusterAccess, NotFound, PartlyDone, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.topic import (
     AUTO_CREATE_TOPIC,
@@ -75,7 +76,7 @@ class QueueState(msgspec.Struct, frozen=True):
     """The range of one queue: offsets [offset_min, offset_max)."""
 
     broker: str
-    queue: int
+    queue: LogicalQueueId
     offset_min: int
     offset_max: int
     last_stored_ms: int | None
@@ -341,7 +342,7 @@ class Topics:
         return [
             QueueState(
                 queue.broker_name,
-                queue.queue_id,
+                LogicalQueueId(queue.queue_id),
                 stats.min_offset,
                 stats.max_offset,
                 stats.last_update_timestamp if stats.last_update_timestamp > 0 else None,

@@ -30,6 +30,7 @@ from holdfast.admin.groups import SYSTEM_PREFIXES, GroupLag, Groups
 from holdfast.model.dr_switch import CLOSED, EVERY_UNIT, DrSwitch, UnitOpening
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, merge
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.scope import GLOBAL
 from holdfast.model.spelling_hint import hint_suffix
 from holdfast.wire.cluster.mapping import from_info
@@ -58,7 +59,7 @@ class UnreadableQueues(msgspec.Struct, frozen=True):
 
     topic: str
     broker: str
-    queues: list[int]
+    queues: list[LogicalQueueId]
 
 
 class GroupBacklog(msgspec.Struct, frozen=True):
@@ -308,7 +309,7 @@ class Units:
         merged: MergedTopic | None = (
             merge({name: from_info(report) for name, report in reports.items()}) if reports else None
         )
-        missing_brokers: dict[str, set[int]] = {}
+        missing_brokers: dict[str, set[LogicalQueueId]] = {}
         for number, queue in {} if merged is None else merged.queues.items():
             for segment in queue.readable:
                 if segment.broker not in status.brokers:

@@ -239,6 +239,7 @@ class Components:
         add, options, turn = self._add, self.options, self.turn
         self._leases = HeldLeases(options, self.mappings)
         guests = Guests(turn.now_ms)
+        suspects = self._suspects = SuspectTopics(turn)
         self.relay = add(
             Relay(
                 options,
@@ -246,7 +247,7 @@ class Components:
                 self.view,
                 guests,
                 self._leases,
-                SuspectTopics(turn),
+                suspects,
                 turn,
                 self.pull_handler.delivered_ranges,
                 self.door,
@@ -395,7 +396,7 @@ class Components:
             )
         )
         move_target = add(
-            MoveTarget(options, self.mappings, self.view, self.topics, self._payload, self.relay.suspects, turn)
+            MoveTarget(options, self.mappings, self.view, self.topics, self._payload, self._suspects, turn)
         )
         self.segment_expiry = add(
             SegmentExpiry(self.store, self.mappings, self.segment_queries, self.move_source, turn)

@@ -32,6 +32,7 @@ from holdfast.machine.reads import isolate_reads
 from holdfast.model.access.identity import ANONYMOUS, Identity
 from holdfast.model.access.resource import Action
 from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
+from holdfast.model.queue import QueueKey
 from holdfast.model.topic import DEAD_LETTER_PREFIX
 from holdfast.store.message_store import MessageStore
 from holdfast.store.recovery.replica_log import REPLICA_REFUSAL
@@ -169,7 +170,7 @@ class Dispatcher:
         except BaseException:
             self._store.discard()
             self._components.sink_progress.roll_back()
-            self._components.fast_sends.away_indexes = []
+            self._components.fast_sends.drain_away()
             raise
         if self._components.fast_sends.away_indexes:
             self._divert_sends([(frame, read) for read in reads for frame in read.frames], headers)
@@ -192,22 +193,19 @@ class Dispatcher:
         headers, guard = _decode_sends([frame]), self._guard
         if headers is None or (guard is not None and not guard.admits_sends(event.channel, headers, [frame])):
             return self._handle_general(frame, event, answers)
-        answers += self._components.fast_sends.handle_run(headers, [frame.body], [self._born_hosts[event.channel]])
-        if self._components.fast_sends.away_indexes:
-            self._divert_sends([(frame, event)], headers)
+        self._handle_send(headers[0], frame, frame.body, event, answers)
         return True
 
     def _divert_sends(self, run: list[tuple[Frame, FramesReceived]], headers: list[SendHeader]) -> None:
         """Divert those sends of a run that belong to other brokers."""
-        diverted, self._components.fast_sends.away_indexes = self._components.fast_sends.away_indexes or [], []
-        for at in diverted:
+        for at in self._components.fast_sends.drain_away():
             frame, read = run[at]
             fields = headers[at].fields
             queue_key, command = (fields.topic, fields.queue_id), decode_command(frame)
             sender = self._components.door.identity_of(read.channel, command)
             self._components.auto_create_guard.divert(frame, command, queue_key, read.channel, sender)
 
-    def _divert(self, frame: Frame, command: Command, queue_key: tuple[str, int], channel: ChannelId) -> None:
+    def _divert(self, frame: Frame, command: Command, queue_key: QueueKey, channel: ChannelId) -> None:
         sender = self._components.door.identity_of(channel, command)
         self._relay.divert(frame, command, queue_key, channel, sender)
 
@@ -245,9 +243,8 @@ class Dispatcher:
             answers += pulled
             return
         if pulled is not None:
-            self._delivered_size += (
-                self._options.pull_size_max
-            )  # Cold: the real size is unknown until it has been read.
+            # Cold: the real size is unknown until it has been read.
+            self._delivered_size += self._options.pull_size_max
         self._completion.deliver(pulled, puller.channel, answers)
 
     def _handle_general(self, frame: Frame, event: FramesReceived, answers: list[Piece]) -> bool:
@@ -290,7 +287,7 @@ class Dispatcher:
                 self._answer(command, sender, answers)
         elif spec.path is Path.SEND:
             assert isinstance(hot, SendHeader)
-            self._handle_send(hot, frame, command, event, answers)
+            self._handle_send(hot, frame, command.body, event, answers, command.serializer)
         else:
             queue_key = self._relay.find_away(spec, header)
             if queue_key is not None:
@@ -351,10 +348,17 @@ class Dispatcher:
         return self._guard.find_refusal(sender, (for_topic(topic, frozenset({Action.CREATE})),), command.code) or sender
 
     def _handle_send(
-        self, header: SendHeader, frame: Frame, command: Command, event: FramesReceived, answers: list[Piece]
+        self,
+        header: SendHeader,
+        frame: Frame,
+        body: Piece,
+        event: FramesReceived,
+        answers: list[Piece],
+        serializer: int = JSON,
     ) -> None:
+        """Stage the message of a send that is alone in its run, or divert it."""
         hosts = [self._born_hosts[event.channel]]
-        answers += self._components.fast_sends.handle_run([header], [command.body], hosts, command.serializer)
+        answers += self._components.fast_sends.handle_run([header], [body], hosts, serializer)
         if self._components.fast_sends.away_indexes:
             self._divert_sends([(frame, event)], [header])
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from holdfast.machine.security_options import SecurityOptions
+from holdfast.machine.role_options import RoleOptions
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -27,7 +27,7 @@ Name = Annotated[
 FileSize = Annotated[int, msgspec.Meta(ge=65_536)]
 
 
-class BrokerOptions(SecurityOptions, frozen=True, kw_only=True):
+class BrokerOptions(RoleOptions, frozen=True, kw_only=True):
     """Settings of one broker. Sizes are bytes, times milliseconds unless the name says otherwise."""
 
     # Identity and addresses.
@@ -37,7 +37,6 @@ class BrokerOptions(SecurityOptions, frozen=True, kw_only=True):
     namesrv: tuple[str, ...] = ("127.0.0.1:9876",)
     listen: str = "127.0.0.1:10911"
     advertise: str | None = None  # the address clients connect to; default: the listening address
-    metrics_listen: str | None = None  # host:port of /metrics and /health
 
     # Storage. `sync` acknowledges a message once it is on disk, `async` once it is in the page cache.
     store: str = "store"
@@ -58,8 +57,6 @@ class BrokerOptions(SecurityOptions, frozen=True, kw_only=True):
     default_topic_queues: Positive = 8
     unsynced_size_max: Positive = 256 * 1024 * 1024  # written but not yet synced; above: SYSTEM_BUSY
     parked_pulls_max: int = 100_000
-    # Limit for all connections: unfinished requests plus answers that peers have not read. The minimum fits two frames.
-    memory_limit: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 256 * 1024 * 1024
 
     # Serving pulls.
     pull_count_max: Positive = 16384

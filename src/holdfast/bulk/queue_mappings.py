@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast.bulk.read_options import QueueKey
 from holdfast.client.routes.route_table import RouteTable
 from holdfast.model.mapping import LogicalQueue, Segment, merge
-from holdfast.model.queue import LogicalOffset
+from holdfast.model.queue import LogicalOffset, LogicalQueueId
 from holdfast.model.scope import covers
 
 
@@ -24,7 +24,9 @@ class QueueMappings:
     def __init__(self, routes: RouteTable, unit: str | None) -> None:
         self._routes = routes
         self._unit = unit
-        self._merged: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}  # by topic, of a generation of its route
+        self._merged: dict[
+            str, tuple[int, dict[LogicalQueueId, LogicalQueue]]
+        ] = {}  # by topic, of a generation of its route
 
     def find(self, name: QueueKey) -> LogicalQueue | None:
         """Return a logical queue; None if the route is unknown, or the queue is one of a normal topic."""
@@ -40,7 +42,7 @@ class QueueMappings:
                 if self._unit is None or covers(record.scope, self._unit)
             }
             known = self._merged[topic] = (route.generation, merge(records).queues if records else {})
-        return known[1].get(int(number))
+        return known[1].get(LogicalQueueId(int(number)))
 
     def find_segment(self, name: QueueKey, offset: int, delta: int) -> Segment | None:
         """Return the segment that holds *offset*; None unless its logical offsets exceed the physical by *delta*."""

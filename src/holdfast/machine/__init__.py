@@ -15,6 +15,7 @@ append must be complete before the next line runs. Anything that may block for l
     audit             Audit lines for requests that change something
     kept_file         A value that a role keeps in one small file
     security_options  The security settings that every role has
+    role_options      All settings that every role has
     component         The protocol by which a role puts its parts together
     machine           The protocol that every role implements
     pressure          Memory that connections use, and whether it is too much

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue
 from holdfast.model.queue import LogicalOffset
-from holdfast.model.segment import UNKNOWN_GENERATION
+from holdfast.model.segment import newest_generation, next_generation
 
 OFFSET_MAX: Final = 2**62
 """Floors above this are refused: offsets are 64-bit numbers, and a gap must fit above."""
@@ -28,12 +28,12 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         offset: No offset at or above it was ever used.
-        generation: The newest known segment's generation; unknown if the queue never had a segment.
+        generation: The newest known segment's generation; None if the queue never had a segment.
         brokers: The brokers that held the queue in that generation.
     """
 
     offset: LogicalOffset = LogicalOffset(0)
-    generation: int = UNKNOWN_GENERATION
+    generation: int | None = None
     brokers: tuple[str, ...] = ()
 
     def next_start(self, *, is_certain: bool) -> LogicalOffset:
@@ -42,7 +42,7 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
 
     def next_generation(self, *, is_certain: bool) -> int:
         """Return the generation of the next segment. A forced one skips a generation, as a forced move does."""
-        return self.generation + (1 if is_certain else 2)
+        return next_generation(self.generation, skipped=0 if is_certain else 1)
 
 
 NO_FLOOR: Final = Floor()
@@ -66,7 +66,7 @@ def floor_of(queue: LogicalQueue, end: LogicalOffset | None = None) -> Floor:
 def highest_floor(floors: Iterable[Floor]) -> Floor:
     """Return the highest of *floors*; its brokers are those of the newest generation."""
     known = list(floors)
-    generation = max((floor.generation for floor in known), default=NO_FLOOR.generation)
+    generation = newest_generation(floor.generation for floor in known)
     holders = {broker for floor in known if floor.generation == generation for broker in floor.brokers}
     return Floor(
         offset=max((floor.offset for floor in known), default=LogicalOffset(0)),

@@ -18,8 +18,9 @@ import msgspec
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import QUEUES_MAX
+from holdfast.model.queue import LogicalQueueId
 
-Leaders = Mapping[int, str]
+Leaders = Mapping[LogicalQueueId, str]
 """Logical queue to its leader."""
 
 
@@ -27,7 +28,7 @@ class PlannedMove(msgspec.Struct, frozen=True, order=True):
     """A change of a logical queue's leader; without a source the queue is new."""
 
     topic: str
-    queue: int
+    queue: LogicalQueueId
     source: str | None
     target: str
 
@@ -37,7 +38,7 @@ def count_led_queues(topics: Mapping[str, Leaders]) -> Counter[str]:
     return Counter(broker for leaders in topics.values() for broker in leaders.values())
 
 
-def apply_moves(leaders: Leaders, moves: Iterable[PlannedMove]) -> dict[int, str]:
+def apply_moves(leaders: Leaders, moves: Iterable[PlannedMove]) -> dict[LogicalQueueId, str]:
     """Return the leaders after *moves*, which must all be of one topic."""
     return {**leaders, **{move.queue: move.target for move in moves}}
 
@@ -81,7 +82,7 @@ def plan_grow(
     counts = Counter(leaders.values())
     other_load = Counter(load or {})
     moves = []
-    for queue in range(total):
+    for queue in map(LogicalQueueId, range(total)):
         if queue not in leaders:
             target = _least_loaded(brokers, counts, other_load)
             counts[target] += 1

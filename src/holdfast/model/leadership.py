@@ -19,7 +19,7 @@ import msgspec
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NO_BROKER, mock_broker
-from holdfast.model.segment import UNKNOWN_GENERATION
+from holdfast.model.segment import generation_order, newest_generation
 
 _NO_EPOCH: Final = -1  # before every epoch
 
@@ -29,21 +29,26 @@ class Leader(msgspec.Struct, frozen=True):
 
     Attributes:
         broker: The name of the broker; `NO_BROKER` if the queue has no leader.
-        generation: Its generation is at least this; -1 if none was reported.
+        generation: Its generation is at least this; None if none was reported.
         epoch: The epoch of the record that reports it.
     """
 
     broker: str
-    generation: int = UNKNOWN_GENERATION
+    generation: int | None = None
     epoch: int = _NO_EPOCH
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """A sort key: the older leader comes first, by generation and then by epoch."""
+        return generation_order(self.generation), self.epoch
 
     def supersedes(self, other: Leader) -> bool:
         """Return whether this leader replaces the known leader *other*."""
         if NO_BROKER in {other.broker, self.broker}:
             return other.broker == NO_BROKER != self.broker
-        if UNKNOWN_GENERATION in {self.generation, other.generation}:
+        if self.generation is None or other.generation is None:
             return self.epoch > other.epoch
-        return (self.generation, self.epoch) > (other.generation, other.epoch)
+        return self.age > other.age
 
 
 NO_LEADER: Final = Leader(NO_BROKER)
@@ -72,7 +77,7 @@ def _leaders_of(records: list[TopicMapping]) -> list[Leader]:
         for number, queue in record.queues.items():
             segment = queue.leader
             is_secondhand = segment.broker != record.broker
-            if is_secondhand and (segment.generation == UNKNOWN_GENERATION or not segment.is_decided):
+            if is_secondhand and (segment.generation is None or not segment.is_decided):
                 continue  # Without a generation, another broker's record is no proof.
             if 0 <= number < len(claims):
                 claims[number].append(Leader(segment.broker, segment.generation, record.epoch))
@@ -81,12 +86,10 @@ def _leaders_of(records: list[TopicMapping]) -> list[Leader]:
 
 def _strongest(claims: list[Leader]) -> Leader:
     """Return the winning claim: the newest generation, unless a claim without a generation has a newer epoch."""
-    with_generation = [claim for claim in claims if claim.generation != UNKNOWN_GENERATION]
-    without = [claim for claim in claims if claim.generation == UNKNOWN_GENERATION]
+    with_generation = [claim for claim in claims if claim.generation is not None]
+    without = [claim for claim in claims if claim.generation is None]
     # Ties are broken by name, so that all clients choose the same leader.
-    by_generation = max(
-        with_generation, key=lambda claim: (claim.generation, claim.epoch, claim.broker), default=NO_LEADER
-    )
+    by_generation = max(with_generation, key=lambda claim: (*claim.age, claim.broker), default=NO_LEADER)
     by_epoch = max(without, key=lambda claim: (claim.epoch, claim.broker), default=NO_LEADER)
     return by_epoch if by_epoch.supersedes(by_generation) else by_generation
 
@@ -100,5 +103,7 @@ def update_leaders(
         before = previous.get(queue, NO_LEADER)
         if claim.supersedes(before):
             # A leader without a generation is newer than all generations that were reported before.
-            known[queue] = msgspec.structs.replace(claim, generation=max(claim.generation, before.generation))
+            known[queue] = msgspec.structs.replace(
+                claim, generation=newest_generation((claim.generation, before.generation))
+            )
     return dict(sorted(known.items()))

@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
-from holdfast.model.segment import Segment, Status
+from holdfast.model.segment import Segment, Status, generation_order, is_newer, next_generation
 
 FORCED_GAP: Final = 2**40
 """How far above the last known end a forced move opens: more than a fenced leader could still write."""
@@ -81,8 +81,8 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self.segments[-1]
 
     @property
-    def generation(self) -> int:
-        """The leader's generation."""
+    def generation(self) -> int | None:
+        """The leader's generation; None if its broker reported none."""
         return self.leader.generation
 
     @property
@@ -97,14 +97,18 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         One generation is skipped: the leader may have handed the queue over unnoticed. That segment then has the
         skipped generation, and its broker can see that it was passed over.
         """
-        return self.segments[-1].generation + 2
+        return next_generation(self.segments[-1].generation, skipped=1)
 
     @property
     def unresolved(self) -> Segment | None:
         """The oldest segment that a forced move closed and whose end is still unknown; readers wait there."""
         return next((segment for segment in self.readable if segment.forced and not segment.is_sealed), None)
 
-    def find(self, generation: int) -> Segment | None:
+    def is_before_leader(self, segment: Segment) -> bool:
+        """Return whether *segment*, of this queue or of another record of it, is older than the leader."""
+        return is_newer(self.generation, segment.generation)
+
+    def find(self, generation: int | None) -> Segment | None:
         """Return the segment of *generation*, or None."""
         return next((segment for segment in self.segments if segment.generation == generation), None)
 
@@ -125,11 +129,11 @@ class LogicalQueue(msgspec.Struct, frozen=True):
 
     def segment_after(self, segment: Segment, *, must_be_decided: bool = True) -> Segment | None:
         """Return the segment where reading continues after *segment*; None if there is none or it is undecided."""
-        newer = (other for other in self.readable if other.generation > segment.generation)
+        newer = (other for other in self.readable if is_newer(other.generation, segment.generation))
         following = next(newer, None)
         return None if following is None or (must_be_decided and not following.is_decided) else following
 
-    def logical_min(self, minimums: Mapping[int, PhysicalOffset] | None = None) -> LogicalOffset | None:
+    def logical_min(self, minimums: Mapping[int | None, PhysicalOffset] | None = None) -> LogicalOffset | None:
         """Return the start of the newest suffix in which no record is missing.
 
         Holes that never held a record, from other tools or a forced move, do not end the suffix. Neither does a broker
@@ -254,7 +258,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             queue_id: The physical queue there.
             generation: By default one above all others; a caller that skips generations passes a higher one.
         """
-        number = self.segments[-1].generation + 1 if generation is None else generation
+        number = next_generation(self.segments[-1].generation) if generation is None else generation
         target = Segment(generation=number, broker=broker, queue_id=queue_id)
         if self.prepared is not None:
             if self.prepared.physical_queue == target.physical_queue and generation in {None, self.prepared.generation}:
@@ -263,7 +267,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
                 "one move at a time",
                 f"is already being moved to {self.prepared.broker}: wait for that move, or roll it back",
             )
-        if number <= self.segments[-1].generation:
+        if not is_newer(number, self.segments[-1].generation):
             raise self._refuse(
                 "rising generations",
                 f"has had generation {self.segments[-1].generation}, and {number} is not newer: read the mapping again",
@@ -279,15 +283,6 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         """Return the oldest expired physical queue on *broker*, or None."""
         expired = (segment for segment in self.segments if segment.expired and segment.broker == broker)
         return next((segment.queue_id for segment in expired), None)
-
-    def reuse(self, broker: str) -> LogicalQueue:
-        """Return the queue with an expired physical queue of *broker* prepared as its next segment."""
-        queue_id = self.reusable_queue_id(broker)
-        if queue_id is None:
-            raise self._refuse(
-                "reuse expired queues", f"has no expired queue on {broker}: give it a new physical queue"
-            )
-        return self.prepare(broker, queue_id)
 
     def seal(self, end: PhysicalOffset, last_ms: int | None = None) -> LogicalQueue:
         """Return the queue with its leader sealed at the physical offset *end*. Idempotent for the same end."""
@@ -368,7 +363,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             last_ms: When its last record was stored.
         """
         segment = self.unresolved if generation is None else self.find(generation)
-        if segment is None or segment.generation >= self.generation or not segment.is_decided:
+        if segment is None or not self.is_before_leader(segment) or not segment.is_decided:
             raise self._refuse("known ends", "has no closed segment whose end is unknown: there is nothing to fix")
         if segment.end == end:
             return self
@@ -384,12 +379,13 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             )
         return self._with(segment, end=end, last_ms=last_ms, forced=True)
 
-    def shorten(self, end: PhysicalOffset, *, generation: int) -> LogicalQueue:
+    def shorten(self, end: PhysicalOffset, *, generation: int | None) -> LogicalQueue:
         """Return the queue with its newest segment, or one before a gap, shortened to the physical offset *end*.
 
         Only the broker of that segment may do this, and only if no other server knows of the end.
         """
-        segment, following = self.find(generation), next((s for s in self.segments if s.generation > generation), None)
+        segment = self.find(generation)
+        following = next((newer for newer in self.segments if is_newer(newer.generation, generation)), None)
         is_free = segment is not None and (segment.forced or following is None or not following.is_decided)
         if segment is None or not is_free or segment.end is None or not segment.start <= end < segment.end:
             raise self._refuse("ends fit", f"has no end in generation {generation} that could be shortened to {end}")
@@ -417,7 +413,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         merged = self
         for segment in witness.segments:
             own = merged.find(segment.generation)
-            if segment.generation >= self.generation or not segment.is_decided:
+            if not self.is_before_leader(segment) or not segment.is_decided:
                 continue
             if own is None and (
                 segment.expired or any(segment.physical_queue == other.physical_queue for other in merged.segments)
@@ -437,21 +433,25 @@ class LogicalQueue(msgspec.Struct, frozen=True):
 
     def _is_in_gap(self, segment: Segment) -> bool:
         first = segment.decided_first
-        older = [other for other in self.readable if other.is_decided and other.generation < segment.generation]
-        newer = [other for other in self.readable if other.is_decided and other.generation > segment.generation]
+        older = [
+            other for other in self.readable if other.is_decided and is_newer(segment.generation, other.generation)
+        ]
+        newer = [
+            other for other in self.readable if other.is_decided and is_newer(other.generation, segment.generation)
+        ]
         begins = not older or (older[-1].forced and older[-1].decided_first < first)
         return begins and bool(newer) and max(segment.static_max, first + 1) <= newer[0].decided_first
 
     # Cleanup.
 
-    def expire(self, generation: int, queue_id: PhysicalQueueId) -> LogicalQueue:
+    def expire(self, generation: int | None, queue_id: PhysicalQueueId) -> LogicalQueue:
         """Return the queue with a segment marked as expired: clients no longer read it."""
         segment = self.find(generation)
         if segment is None or segment.queue_id != queue_id:
             raise self._refuse("expire existing segments", f"has no generation {generation} in a queue {queue_id}")
         if segment.expired:
             return self
-        if segment.generation >= self.generation:
+        if not self.is_before_leader(segment):
             raise self._refuse("leaders stay", f"is led by queue {queue_id} of {segment.broker}: move it away first")
         if segment.forced and not segment.is_sealed:
             raise self._refuse(
@@ -477,7 +477,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         kept: list[Segment] = []
         is_lost = False
         for segment in self.segments:
-            if segment.broker != broker and segment.generation < self.generation:
+            if segment.broker != broker and self.is_before_leader(segment):
                 is_lost = True
                 continue
             kept.append(msgspec.structs.replace(segment, is_detached=True) if is_lost and kept else segment)
@@ -537,4 +537,4 @@ def _expire_if_empty(old: Segment) -> Segment:
 
 
 def _by_generation(segment: Segment) -> int:
-    return segment.generation
+    return generation_order(segment.generation)

@@ -19,14 +19,13 @@ import msgspec
 from holdfast.model.errors import MappingRefused
 from holdfast.model.floor import OFFSET_MAX, Floor, highest_floor
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, MappingRow, new_logical_queue
-from holdfast.model.queue import PhysicalQueueId
+from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import require_in_scope
-from holdfast.model.segment import UNKNOWN_GENERATION, Segment, Status
+from holdfast.model.segment import Segment, Status, generation_order, is_newer, newest_generation
 
 __all__ = [
     "FORCED_GAP",
     "QUEUES_MAX",
-    "UNKNOWN_GENERATION",
     "LogicalQueue",
     "MappingRow",
     "MergedTopic",
@@ -68,11 +67,11 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = "__global__"
     epoch: int = 0
     total: int = 0
-    queues: dict[int, LogicalQueue] = {}
-    floors: dict[int, Floor] = {}
+    queues: dict[LogicalQueueId, LogicalQueue] = {}
+    floors: dict[LogicalQueueId, Floor] = {}
 
     @property
-    def led_queues(self) -> dict[int, int]:
+    def led_queues(self) -> dict[LogicalQueueId, PhysicalQueueId]:
         """Logical queue to physical queue, for those that this broker leads."""
         return {
             number: queue.leader.queue_id
@@ -82,15 +81,15 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_queues(self, *queues: LogicalQueue, epoch: int | None = None) -> TopicMapping:
         """Return the record with *queues* added or replaced."""
-        changed: dict[int, LogicalQueue] = {**self.queues, **{queue.queue: queue for queue in queues}}
+        changed: dict[LogicalQueueId, LogicalQueue] = {**self.queues, **{queue.queue: queue for queue in queues}}
         return msgspec.structs.replace(self, queues=changed, epoch=self.epoch if epoch is None else epoch)
 
-    def without_queues(self, *numbers: int) -> TopicMapping:
+    def without_queues(self, *numbers: LogicalQueueId) -> TopicMapping:
         """Return the record without the queues with these numbers."""
         kept = {number: queue for number, queue in self.queues.items() if number not in numbers}
         return msgspec.structs.replace(self, queues=kept)
 
-    def forget_queue(self, number: int, floor: Floor) -> TopicMapping:
+    def forget_queue(self, number: LogicalQueueId, floor: Floor) -> TopicMapping:
         """Return the record without a queue that was forgotten, and with the floor of its next segment."""
         raised = highest_floor([floor, *([self.floors[number]] if number in self.floors else [])])
         return msgspec.structs.replace(self.without_queues(number), floors={**self.floors, number: raised})
@@ -119,6 +118,10 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         segments = (segment for queue in self.queues.values() for segment in queue.segments)
         return {segment.queue_id for segment in segments if segment.broker == broker}
 
+    def next_physical_queue(self, broker: str, lowest: int = 0) -> PhysicalQueueId:
+        """Return the first physical queue of *broker*, from *lowest* on, above all that this record has."""
+        return PhysicalQueueId(max(lowest, *(number + 1 for number in self.used_queue_ids(broker)), 0))
+
 
 class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
     """The merge of all brokers' records of a topic.
@@ -139,8 +142,8 @@ class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     epoch: int
     total: int
-    queues: dict[int, LogicalQueue]
-    unled: list[int]
+    queues: dict[LogicalQueueId, LogicalQueue]
+    unled: list[LogicalQueueId]
     missing: list[str]
     superseded: list[str]
     contradictions: list[str]
@@ -151,7 +154,7 @@ class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
         return not self.contradictions and not self.unled
 
     @property
-    def leaders(self) -> dict[int, str]:
+    def leaders(self) -> dict[LogicalQueueId, str]:
         """Logical queue to its leader."""
         return {number: queue.leader.broker for number, queue in self.queues.items()}
 
@@ -190,7 +193,7 @@ def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | Non
     for number, floor in mapping.floors.items():
         if not (0 <= number < mapping.total and 0 <= floor.offset <= OFFSET_MAX):
             raise MappingRefused("floors", f"{mapping.topic} cannot have a logical queue {number} up to {floor.offset}")
-    physical_queues: dict[tuple[str, PhysicalQueueId], int] = {}
+    physical_queues: dict[tuple[str, PhysicalQueueId], LogicalQueueId] = {}
     for number, queue in mapping.queues.items():
         if number != queue.queue or not 0 <= number < mapping.total:
             raise MappingRefused(
@@ -228,8 +231,9 @@ def check_queue(queue: LogicalQueue, *, exact: bool = False) -> None:
 
 
 def _check_numbers(queue: LogicalQueue, segment: Segment) -> None:
-    is_alone = len(queue.segments) == 1
-    if segment.generation < (UNKNOWN_GENERATION if is_alone else 0) or segment.queue_id < 0 or segment.start < 0:
+    if segment.generation is None and len(queue.segments) > 1:
+        raise _fault(queue, "rising generations", f"has no generation in its segment on {segment.broker}")
+    if (segment.generation or 0) < 0 or segment.queue_id < 0 or segment.start < 0:
         raise _fault(queue, "no negative numbers", f"has a negative number in its segment on {segment.broker}")
     if not segment.broker:
         raise _fault(queue, "segments have brokers", "has a segment on a broker without a name")
@@ -240,7 +244,7 @@ def _check_numbers(queue: LogicalQueue, segment: Segment) -> None:
 
 
 def _check_neighbours(queue: LogicalQueue, older: Segment, newer: Segment) -> None:
-    if older.generation >= newer.generation:
+    if not is_newer(newer.generation, older.generation):
         raise _fault(queue, "rising generations", f"has generation {newer.generation} after {older.generation}")
     if not older.is_decided:
         raise _fault(queue, "only the newest undecided", f"has a segment after an undecided one on {older.broker}")
@@ -278,7 +282,9 @@ def _fault(queue: LogicalQueue, rule: str, text: str) -> MappingRefused:
     return MappingRefused(rule, f"logical queue {queue.queue} {text}: read the mapping from the leader, or repair it")
 
 
-def _describe_shared(topic: str, physical_queue: tuple[str, PhysicalQueueId], one: int, other: int) -> str:
+def _describe_shared(
+    topic: str, physical_queue: tuple[str, PhysicalQueueId], one: LogicalQueueId, other: LogicalQueueId
+) -> str:
     where = f"queue {physical_queue[1]} of {physical_queue[0]}"
     return f"{where} is in logical queues {one} and {other} of {topic}: move one of them away"
 
@@ -322,13 +328,13 @@ def _accept_queue(old: LogicalQueue, new: LogicalQueue, *, is_same: bool) -> Log
         known = segments.get(segment.generation)
         if known is not None and (known.physical_queue, known.start) != (segment.physical_queue, segment.start):
             raise _fault(old, "segments stay", f"had generation {segment.generation} on {known.broker}")
-        if known is None and segment.generation < old.generation:
+        if known is None and is_newer(old.generation, segment.generation):
             continue  # It was dropped here before the tool read the record.
         if known is None or not known.is_decided:
             segments[segment.generation] = segment
-    if is_same and max(segments) != old.segments[-1].generation:
-        raise _fault(old, "rising epochs", f"gets generation {max(segments)} in an epoch that is known without it")
-    return LogicalQueue(old.queue, tuple(segments[generation] for generation in sorted(segments)))
+    if is_same and (newest := newest_generation(segments)) != old.segments[-1].generation:
+        raise _fault(old, "rising epochs", f"gets generation {newest} in an epoch that is known without it")
+    return LogicalQueue(old.queue, tuple(segments[generation] for generation in sorted(segments, key=generation_order)))
 
 
 def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
@@ -350,14 +356,15 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
     # Two changes may get the same epoch, e.g. a growth and a move. Topics only grow, so the larger total is newer.
     newest = max(valid.values() or records.values(), key=lambda record: (record.epoch, record.total))
     contradictions += [fault for record in valid.values() for fault in _find_record_faults(record, newest)]
-    queues: dict[int, LogicalQueue] = {}
+    queues: dict[LogicalQueueId, LogicalQueue] = {}
     superseded: list[str] = []
     for number, claims in sorted(_find_claims(valid.values()).items()):
         winner = claims[0] if len(claims) == 1 else _choose_claim(number, claims)
-        newest_generation = max(
+        known_newest = newest_generation(
             record.queues[number].generation for record in valid.values() if number in record.queues
         )
-        if UNKNOWN_GENERATION < winner.queues[number].generation < newest_generation:
+        won = winner.queues[number].generation
+        if won is not None and is_newer(known_newest, won):
             # A newer segment was opened, as a former leader's record shows; the new leader's record is still missing.
             superseded.append(f"{winner.broker} still claims logical queue {number}, which has moved on since")
             continue
@@ -365,6 +372,7 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
         for loser in claims:
             if loser is not winner:
                 _classify_claim(number, winner, loser, contradictions, superseded)
+    numbers = map(LogicalQueueId, range(min(max(newest.total, 0), QUEUES_MAX)))
     contradictions += _find_shared_queues(newest.topic, queues)
     contradictions += _find_disagreements(queues, valid)
     return MergedTopic(
@@ -373,7 +381,7 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
         epoch=newest.epoch,
         total=newest.total,
         queues=queues,
-        unled=[number for number in range(min(max(newest.total, 0), QUEUES_MAX)) if number not in queues],
+        unled=[number for number in numbers if number not in queues],
         missing=sorted({segment.broker for queue in queues.values() for segment in queue.readable} - records.keys()),
         superseded=superseded,
         contradictions=contradictions,
@@ -388,9 +396,9 @@ def merge_scopes(records: Mapping[str, TopicMapping]) -> dict[str, MergedTopic]:
     }
 
 
-def _find_claims(records: Iterable[TopicMapping]) -> dict[int, list[TopicMapping]]:
+def _find_claims(records: Iterable[TopicMapping]) -> dict[LogicalQueueId, list[TopicMapping]]:
     """Return the records that claim to lead each queue."""
-    claimed: dict[int, list[TopicMapping]] = {}
+    claimed: dict[LogicalQueueId, list[TopicMapping]] = {}
     for record in records:
         for number in record.led_queues:
             claimed.setdefault(number, []).append(record)
@@ -412,12 +420,16 @@ def _find_record_faults(record: TopicMapping, newest: TopicMapping) -> list[str]
     return faults
 
 
-def _choose_claim(number: int, claims: list[TopicMapping]) -> TopicMapping:
+def _choose_claim(number: LogicalQueueId, claims: list[TopicMapping]) -> TopicMapping:
     """Return the winning claim: the newest generation, or the newest epoch if Java brokers report no generation."""
-    with_generation = [claim for claim in claims if claim.queues[number].generation != UNKNOWN_GENERATION]
+    with_generation = [claim for claim in claims if claim.queues[number].generation is not None]
     without = [claim for claim in claims if claim not in with_generation]
     by_epoch = max(without, key=lambda claim: claim.epoch, default=None)
-    by_generation = max(with_generation, key=lambda claim: (claim.queues[number].generation, claim.epoch), default=None)
+    by_generation = max(
+        with_generation,
+        key=lambda claim: (generation_order(claim.queues[number].generation), claim.epoch),
+        default=None,
+    )
     if by_generation is None or by_epoch is None:
         found = by_generation or by_epoch
         assert found is not None, "the caller passes queues with claims only"
@@ -426,19 +438,19 @@ def _choose_claim(number: int, claims: list[TopicMapping]) -> TopicMapping:
 
 
 def _classify_claim(
-    number: int, winner: TopicMapping, loser: TopicMapping, contradictions: list[str], superseded: list[str]
+    number: LogicalQueueId, winner: TopicMapping, loser: TopicMapping, contradictions: list[str], superseded: list[str]
 ) -> None:
     won, lost = winner.queues[number].generation, loser.queues[number].generation
-    is_tie = won == lost if UNKNOWN_GENERATION not in {won, lost} else winner.epoch == loser.epoch
+    is_tie = winner.epoch == loser.epoch if None in {won, lost} else won == lost
     if is_tie:
         contradictions.append(f"logical queue {number} is led by {loser.broker} and by {winner.broker}, both newest")
     else:
         superseded.append(f"{loser.broker} still claims logical queue {number}, which {winner.broker} leads now")
 
 
-def _find_shared_queues(topic: str, queues: Mapping[int, LogicalQueue]) -> list[str]:
+def _find_shared_queues(topic: str, queues: Mapping[LogicalQueueId, LogicalQueue]) -> list[str]:
     faults = []
-    physical_queues: dict[tuple[str, PhysicalQueueId], int] = {}
+    physical_queues: dict[tuple[str, PhysicalQueueId], LogicalQueueId] = {}
     for number, queue in queues.items():
         for physical_queue in sorted({segment.physical_queue for segment in queue.segments}):
             if physical_queue in physical_queues:
@@ -447,7 +459,7 @@ def _find_shared_queues(topic: str, queues: Mapping[int, LogicalQueue]) -> list[
     return faults
 
 
-def _find_disagreements(queues: Mapping[int, LogicalQueue], valid: Mapping[str, TopicMapping]) -> list[str]:
+def _find_disagreements(queues: Mapping[LogicalQueueId, LogicalQueue], valid: Mapping[str, TopicMapping]) -> list[str]:
     """Return the segments whose own broker records them differently from the leader."""
     faults = []
     for number, queue in queues.items():
@@ -458,7 +470,7 @@ def _find_disagreements(queues: Mapping[int, LogicalQueue], valid: Mapping[str, 
                 if record is None or number not in record.queues
                 else record.queues[number].find(segment.generation)
             )
-            if own is not None and segment.generation != UNKNOWN_GENERATION and not _agree(segment, own):
+            if own is not None and segment.generation is not None and not _agree(segment, own):
                 faults.append(
                     f"logical queue {number}: {segment.broker} and {queue.leader.broker} disagree about generation"
                     f" {segment.generation}"

@@ -32,9 +32,18 @@ Position = NewType("Position", int)
 """Byte address in a broker's commit log."""
 
 
+QueueKey = tuple[str, LogicalQueueId]
+"""Topic and logical queue."""
+
+
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
     """A queue as clients name it. Sorts by topic, broker name, queue id, as every RocketMQ client sorts."""
 
     topic: str
     broker_name: str
     queue_id: Int32
+
+    @property
+    def key(self) -> QueueKey:
+        """Topic and number of the queue, which stay the same wherever it is led."""
+        return self.topic, LogicalQueueId(self.queue_id)

@@ -3,11 +3,15 @@
     logical     first ............ last        last is exclusive, and None while it is unknown
     physical    start ............ end         delta = first - start
 
+The newest generation leads. Java brokers report none: an unknown generation is older than all others, and functions of
+this module compare generations of which one may be unknown.
+
 Unknown values are None; the codecs convert them from -1 and back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -15,8 +19,25 @@ import msgspec
 from holdfast.model.errors import MappingRefused
 from holdfast.model.queue import LogicalOffset, PhysicalOffset, PhysicalQueueId
 
-UNKNOWN_GENERATION = -1
-"""The generation of a segment that a broker reported without a history, as Java brokers do. Older than all others."""
+
+def generation_order(generation: int | None) -> int:
+    """Return a sort key: an unknown generation comes before all others."""
+    return -1 if generation is None else generation
+
+
+def is_newer(generation: int | None, than: int | None) -> bool:
+    """Return whether *generation* is newer than the other one."""
+    return generation_order(generation) > generation_order(than)
+
+
+def newest_generation(generations: Iterable[int | None]) -> int | None:
+    """Return the newest of *generations*; None if there are none, or none is known."""
+    return max(generations, key=generation_order, default=None)
+
+
+def next_generation(generation: int | None, *, skipped: int = 0) -> int:
+    """Return the generation after *generation*, or a later one if some are skipped."""
+    return generation_order(generation) + 1 + skipped
 
 
 class Status(StrEnum):
@@ -31,7 +52,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """One segment of a logical queue.
 
     Attributes:
-        generation: The segment's ordinal number. Rises from segment to segment, not always by one.
+        generation: The segment's ordinal number. Rises from segment to segment, not always by one. None if its broker
+            reported it without a history, as Java brokers do; then it is the only segment of its queue.
         broker: The name of the broker that holds it.
         queue_id: The physical queue there.
         first: Its first logical offset; None while undecided: then it is prepared, and accepts no writes.
@@ -44,7 +66,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         is_detached: The records right before it are gone with their segment; older segments are unreachable.
     """
 
-    generation: int
+    generation: int | None
     broker: str
     queue_id: PhysicalQueueId
     first: LogicalOffset | None = None
@@ -121,11 +143,6 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
             MappingRefused: the segment's first logical offset is undecided.
         """
         return LogicalOffset(self.decided_first + max(self.recorded_count or 0, 0))
-
-    def contains(self, logical: LogicalOffset) -> bool:
-        """Return whether *logical* lies inside; an open or unrecorded end includes everything from the first on."""
-        end = self.logical_end
-        return self.first is not None and self.first <= logical and (end is None or logical < end)
 
     def clamp(self, physical: PhysicalOffset) -> PhysicalOffset:
         """Return *physical*, or the recorded end if that is lower."""

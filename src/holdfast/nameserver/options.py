@@ -9,15 +9,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from holdfast.machine.security_options import SecurityOptions
+from holdfast.machine.role_options import RoleOptions
 
 
-class NameServerOptions(SecurityOptions, frozen=True, kw_only=True):
+class NameServerOptions(RoleOptions, frozen=True, kw_only=True):
     """Settings of one name server. Times are milliseconds, sizes bytes."""
 
     listen: str = "127.0.0.1:9876"
     data: str | None = None  # data folder; None: keep everything in memory only
-    metrics_listen: str | None = None  # host:port of /metrics and /health
 
     # Liveness. A broker may announce a shorter timeout when it registers.
     broker_timeout_ms: int = 120_000
@@ -39,6 +38,3 @@ class NameServerOptions(SecurityOptions, frozen=True, kw_only=True):
     link_capacity_mbit: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of each interface; None: as it reports
     watches_per_channel_max: Annotated[int, msgspec.Meta(ge=0)] = 10_000  # 0: no route push
     watches_max: Annotated[int, msgspec.Meta(ge=0)] = 2_000_000  # of all connections together
-
-    # Bytes that all connections may hold in unfinished requests and unread answers; above it some are disconnected.
-    memory_limit: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 256 * 1024 * 1024

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 
-from holdfast.access.limits import LimitedRole
-from holdfast.access.scrape_guard import ScrapeGuard
 from holdfast.machine.effects import Log
 from holdfast.machine.readings import Readings
-from holdfast.machine.sample import Sample
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.runtime.access.acl_folder import open_acl_folder
-from holdfast.runtime.access.audit_file import AuditFile
-from holdfast.runtime.access.role_secrets_reader import read_metrics_token, read_role_secrets
-from holdfast.runtime.address import check_listening, check_metrics_listening, split_address
-from holdfast.runtime.budget import MemoryBudget
-from holdfast.runtime.channel import FrameLimits
-from holdfast.runtime.descriptors import limit_unproven
 from holdfast.runtime.logs import Emit
-from holdfast.runtime.metrics import MetricsServer
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.runtime.readings import INTERVAL_S, SystemReadings
-from holdfast.runtime.server import MachineServer
-from holdfast.runtime.tls import RoleTls
+from holdfast.runtime.role_server import RoleServer
 
 
 class NameServerService:
@@ -47,11 +34,7 @@ class NameServerService:
         self._reading_timer: asyncio.TimerHandle | None = None
         self._emit = emit
         self._disk = PosixDisk(options.data) if options.data is not None else None
-        self._machine: NameServer | None = None
-        self._server: MachineServer | None = None
-        self._metrics: MetricsServer | None = None
-        self._limited: LimitedRole | None = None
-        self._audit: AuditFile | None = None
+        self._serving: RoleServer | None = None
         self._is_ready = False
         self.address = options.listen
 
@@ -63,67 +46,35 @@ class NameServerService:
             PortTaken: another process listens on that port.
             StoreError: the data folder cannot be used, perhaps because another name server uses it.
         """
-        host, port = split_address(self._options.listen)
         options = self._options
-        warning = check_listening(
-            host, has_auth=options.auth, has_tls=options.tls != "disabled", is_insecure=options.insecure
-        )
-        tls = RoleTls(self._options, self._emit)
-        secrets, acl_folder = read_role_secrets(options), open_acl_folder(options.acl_file)
-        token = read_metrics_token(options)
-        if options.metrics_listen is not None:
-            is_guarded = options.auth or token is not None
-            check_metrics_listening(options.metrics_listen, is_guarded=is_guarded, is_insecure=options.insecure)
-        emit = self._emit
-        if options.audit_file is not None:
-            self._audit = AuditFile(options.audit_file, "namesrv", emit)
-            emit = self._audit.emit
+        serving = self._serving = RoleServer("namesrv", options, self._emit, self._disk)
         if self._disk is not None:
             self._disk.lock()
-        self._machine = machine = NameServer(
+        machine = NameServer(
             options,
             random.Random(),
             disk=self._disk,
             readings=self._readings,
-            secrets=secrets,
-            acl_folder=acl_folder,
+            secrets=serving.secrets,
+            acl_folder=serving.acl_folder,
         )
-        budget = MemoryBudget(self._options.memory_limit, self._emit)
-        if LimitedRole.is_needed(options):
-            self._limited = LimitedRole(machine, limit_unproven(options, self._emit), machine.sessions)
-        self._server = MachineServer(
-            self._limited or machine,
-            emit=emit,
-            disk=self._disk,
-            budget=budget,
-            tls=tls,
-            frame_limits=FrameLimits(options.request_size_max, options.header_size_max),
-        )
-        port = await self._server.listen(host, port)
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        if self._options.metrics_listen is not None:
-            guard = ScrapeGuard(machine.authority, machine.door.audited, token, is_required=options.auth)
-            self._metrics = MetricsServer(self._samples, lambda: None, tls, guard, emit)
-            self._metrics.start(*split_address(self._options.metrics_listen))
-        if warning is not None:
-            self._emit(Log("warning", warning, {"listen": self.address}))
+        serving.attach(machine, machine.sessions)
+        self.address, _ = await serving.listen()
         self._update_readings()
-        self._server.start()
+        serving.begin(self.address, machine.metrics, lambda: None, machine.authority, machine.door)
         self._is_ready = True
-        self._emit(Log("info", "name server ready", {"listen": self.address, "data": self._options.data}))
+        self._emit(Log("info", "name server ready", {"listen": self.address, "data": options.data}))
 
     async def stop(self) -> None:
         """Stop the servers and unlock the data folder."""
         if self._reading_timer is not None:
             self._reading_timer.cancel()
-        if self._metrics is not None:
-            self._metrics.stop()
-        if self._server is not None:
-            await self._server.stop()
+        if self._serving is not None:
+            await self._serving.stop()
         if self._disk is not None:
             self._disk.unlock()
-        if self._audit is not None:
-            self._audit.close()
+        if self._serving is not None:
+            self._serving.close()
         if self._is_ready:
             self._emit(Log("info", "name server stopped", {"listen": self.address}))
 
@@ -132,11 +83,3 @@ class NameServerService:
             loop = asyncio.get_running_loop()
             self._system.update(loop.time())
             self._reading_timer = loop.call_later(INTERVAL_S, self._update_readings)
-
-    def _samples(self) -> Iterator[Sample]:
-        assert self._machine is not None
-        assert self._server is not None
-        yield from self._machine.metrics()
-        yield from self._server.samples()
-        if self._limited is not None:
-            yield from self._limited.samples()

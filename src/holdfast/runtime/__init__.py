@@ -25,5 +25,6 @@ returns effects, which the shell performs.
     exposition         samples and health as an HTTP application
     metrics            the HTTP port for `/metrics` and `/health` of a role
     server             runs one role on sockets, timers and threads
+    role_server        what every role serves with: access, limits, metrics and the audit file around its server
     supervisor         starts and restarts child processes
 """

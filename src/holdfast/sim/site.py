@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.broker.assembly import Components
-from holdfast.model.queue import LogicalQueueId, MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue, QueueKey
 from holdfast.model.scope import GLOBAL, mock_broker
 from holdfast.sim.actors.reset_consumer import RESET_GROUP
 from holdfast.sim.actors.witness import Witness
@@ -21,6 +21,7 @@ from holdfast.sim.world.plan import RunPlan
 from holdfast.sim.world.shell import Shell
 from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC
 from holdfast.sim.world.world import World
+from holdfast.wire.cluster.mapping import from_number
 
 CONCURRENT_GROUP: Final = "workers"
 ORDERED_GROUP: Final = "orderlies"
@@ -83,7 +84,7 @@ class Site:
             self._last_states = states
             self.leader_checker.check()
 
-    def _check_commits(self, topic: str, number: int, broker: str) -> None:
+    def _check_commits(self, topic: str, number: LogicalQueueId, broker: str) -> None:
         """Check that a queue's leader knows the previous leader's offsets, and none that no group committed.
 
         This also runs when a leader opens the queue, before any group commits there.
@@ -95,7 +96,7 @@ class Site:
                 if self._plan.leases_enabled and was_forced:
                     # A broker that replaces a dead leader may not reach a broker that has a backup of the offsets.
                     self.commit_checker.record_forced_open(key, broker)
-                found = self._components[broker].offsets.find(group, topic, LogicalQueueId(number))
+                found = self._components[broker].offsets.find(group, topic, number)
                 self.commit_checker.record(key, found, self._world.now_ms, broker)
                 if found is not None:
                     self._witness.committed(group, MessageQueue(topic, self.mock_broker_name, number), found)
@@ -103,14 +104,14 @@ class Site:
         if was_forced:
             self.reset_checker.record_forced_open((topic, number), broker)
 
-    def _find_reset(self, key: tuple[str, int]) -> int | None:
+    def _find_reset(self, key: QueueKey) -> int | None:
         """Return the offset committed at the leader of a queue if a reset waits there for the group; else None."""
         topic, number = key
         leader = self.leader_checker.leaders(topic).get(number)
         components = None if leader is None else self.running_components().get(leader)
         if components is None or RESET_GROUP not in components.offsets.resets_of(topic, {number}):
             return None
-        return components.offsets.find(RESET_GROUP, topic, LogicalQueueId(number))
+        return components.offsets.find(RESET_GROUP, topic, number)
 
     def declare_dead(self, victim: str, target: str, *, are_backups_valid: bool) -> None:
         """Record that the operator declared *victim* dead, and that *target* leads its queues next.
@@ -133,11 +134,11 @@ class Site:
         for backup_broker, components in self.running_components().items():
             for group, topic in GROUP_TOPICS.items():
                 for number in self.leader_checker.leaders(topic):
-                    backup = components.offset_backup.find(topic, LogicalQueueId(number))
+                    backup = components.offset_backup.find(topic, number)
                     if backup is not None and group in backup.offsets:
                         key, offset = (group, topic, number), backup.offsets[group]
                         self.commit_checker.record_backup(
-                            key, backup.generation, offset, self._world.now_ms, backup_broker
+                            key, from_number(backup.generation), offset, self._world.now_ms, backup_broker
                         )
 
     def _watch_commits(self) -> None:

@@ -95,8 +95,11 @@ def sample(hint: Any, name: str = "", depth: int = 0) -> Any:
         return tuple(sample(part, name, depth) for part in get_args(hint) if part is not ...)
     if kind in {set, frozenset}:
         return kind([sample(get_args(hint)[0], name, depth)])
+    if isinstance(hint, typing.NewType):
+        return sample(hint.__supertype__, name, depth)
     if kind in {dict, Mapping}:
         key, value = get_args(hint)
+        key = getattr(key, "__supertype__", key)
         return {3 if key is int else sample(key, name, depth): sample(value, name, depth)}
     if isinstance(hint, type):
         return _of_class(hint, name, depth)

@@ -56,8 +56,8 @@ def test_who_handed_a_queue_over_is_believed_before_its_new_leader_is_heard():
     assert brokers(replaced, gave_it_away)[0] == brokers(gave_it_away, replaced)[0] == "c"
 
 
-@pytest.mark.parametrize(("generation", "first"), [(3, None), (-1, 5)])
-def test_what_others_only_plan_or_cannot_date_is_no_claim(generation: int, first: int | None):
+@pytest.mark.parametrize(("generation", "first"), [(3, None), (None, 5)])
+def test_what_others_only_plan_or_cannot_date_is_no_claim(generation: int | None, first: int | None):
     """A home that is prepared does not lead; and without a generation only a broker's own record has an epoch."""
     home = Segment(generation=generation, broker="c", queue_id=0, first=first)
 
@@ -102,7 +102,7 @@ def test_what_is_believed_is_given_up_only_for_something_newer():
 
 def test_a_leader_without_a_generation_does_not_open_the_way_back():
     """It is of a newer one than all that were told before."""
-    held = update_leaders({logical_queue(0): Leader("a", 5, 10)}, {logical_queue(0): Leader("b", -1, 20)})
+    held = update_leaders({logical_queue(0): Leader("a", 5, 10)}, {logical_queue(0): Leader("b", None, 20)})
 
     assert held == {logical_queue(0): Leader("b", 5, 20)}
     assert update_leaders(held, {logical_queue(0): Leader("c", 3, 30)}) == held

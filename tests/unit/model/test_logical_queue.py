@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from tests.support.static_topics import prepare_again
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, new_logical_queue
@@ -91,7 +92,7 @@ def test_rolling_back_keeps_an_expired_queue_for_the_next_time():
     """It was going to be used again, and was not."""
     before = moved(10).expire(0, 0)
 
-    assert before.reuse("a").seal(4).rollback() == before
+    assert prepare_again(before, "a").seal(4).rollback() == before
 
 
 def test_a_burnt_generation_is_passed_over():
@@ -109,7 +110,6 @@ def refusals() -> list[tuple[str, Callable[[], LogicalQueue]]]:
         ("one queue, one segment", lambda: open_queue.prepare("a", 0)),
         ("move elsewhere", lambda: open_queue.prepare("b", 5)),
         ("open leader", lambda: open_queue.seal(3).prepare("c", 0)),
-        ("reuse expired queues", lambda: open_queue.reuse("a")),
         ("seal once", lambda: prepared.seal(3).seal(4)),
         (
             "ends fit",
@@ -352,7 +352,7 @@ def test_expired_homes_leave_what_clients_read():
 
 def test_an_expired_queue_is_used_again_from_zero():
     """Its old entry goes when the new home opens, not before."""
-    queue = moved(10, 5).expire(0, 0).reuse("a")
+    queue = prepare_again(moved(10, 5).expire(0, 0), "a")
     assert [segment.broker for segment in queue.segments] == ["a", "b", "c", "a"]
 
     queue = queue.seal(3).open_next()
@@ -378,7 +378,7 @@ def test_a_loss_before_an_empty_expired_segment_is_remembered_after_it():
     """An empty expired segment does not show where its neighbours met, so its own mark is not enough."""
     queue = moved(5, 5, 0).expire(1, 0).expire(2, 0)
 
-    queue = queue.reuse("b").seal(2).open_next()
+    queue = prepare_again(queue, "b").seal(2).open_next()
 
     check_queue(queue, exact=True)
     assert queue.logical_min() == 10
@@ -399,7 +399,7 @@ def test_a_loss_is_remembered_when_its_home_is_no_longer_listed(dropped_by: str)
     """By the home that follows."""
     queue = moved(10, 5, 4).expire(1, 0)
 
-    queue = queue.reuse("b").seal(2).open_next() if dropped_by == "reuse" else queue.prune({"b"})
+    queue = prepare_again(queue, "b").seal(2).open_next() if dropped_by == "reuse" else queue.prune({"b"})
 
     assert [segment.broker for segment in queue.segments][:2] == ["a", "c"]
     assert queue.logical_min() == 15

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from tests.support.static_topics import prepare_again
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import (
     FORCED_GAP,
     QUEUES_MAX,
-    UNKNOWN_GENERATION,
     LogicalQueue,
     MergedTopic,
     Segment,
@@ -100,7 +100,7 @@ def test_records_of_every_stage_are_fine():
         ZERO.prepare("b", 1).seal(0),
         move(ZERO, "b", 1, end=0),
         moved.expire(1, 1),
-        moved.expire(0, 0).reuse("a"),
+        prepare_again(moved.expire(0, 0), "a"),
         move(moved.expire(1, 1), "b", 1),
         moved.expire(0, 0).prune({"a"}),
         forced,
@@ -110,7 +110,7 @@ def test_records_of_every_stage_are_fine():
     java = [
         WITH_A_HOLE,
         WITH_A_HOLE.fix_end(70, generation=0),
-        LogicalQueue(0, (Segment(generation=UNKNOWN_GENERATION, broker="a", queue_id=0),)),
+        LogicalQueue(0, (Segment(generation=None, broker="a", queue_id=0),)),
     ]
 
     for queue in stages:
@@ -386,7 +386,7 @@ def test_the_holder_of_a_segment_must_agree_about_it(end: int):
 def java_record(broker: str, led: dict[int, int], *, epoch: int) -> TopicMapping:
     """Return what a Java broker tells: where a queue is, not since when."""
     queues = {
-        number: LogicalQueue(number, (Segment(generation=UNKNOWN_GENERATION, broker=broker, queue_id=queue_id),))
+        number: LogicalQueue(number, (Segment(generation=None, broker=broker, queue_id=queue_id),))
         for number, queue_id in led.items()
     }
     return TopicMapping(topic="t", broker=broker, epoch=epoch, total=3, queues=queues)

@@ -4,7 +4,14 @@ import msgspec
 import pytest
 
 from holdfast.model.errors import MappingRefused
-from holdfast.model.segment import Segment, Status
+from holdfast.model.segment import (
+    Segment,
+    Status,
+    generation_order,
+    is_newer,
+    newest_generation,
+    next_generation,
+)
 
 
 def a_segment(first: int | None = 100, start: int = 10, end: int | None = None, **more: bool) -> Segment:
@@ -52,7 +59,6 @@ def test_an_undecided_start_never_enters_arithmetic():
             ask()
         assert refused.value.rule == "undecided"
     assert segment.logical_end is None
-    assert not segment.contains(0)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +81,9 @@ def test_only_a_decided_segment_without_an_end_is_open():
     assert not any(segment.is_open for segment in closed)
 
 
-def test_an_end_bounds_what_it_holds():
-    """The end is exclusive; without one everything from the first on is held."""
-    sealed = a_segment(end=12)
-
-    assert [sealed.contains(offset) for offset in (99, 100, 101, 102)] == [False, True, True, False]
-    assert a_segment().contains(10**12)
-    assert (sealed.is_empty, a_segment(end=10).is_empty, a_segment().is_empty) == (False, True, False)
+def test_a_segment_that_ends_where_it_starts_is_empty():
+    """An open one may still get records."""
+    assert [segment.is_empty for segment in (a_segment(end=12), a_segment(end=10), a_segment())] == [False, True, False]
 
 
 def test_people_see_the_words_of_the_proposal():
@@ -97,3 +99,35 @@ def test_the_keys_that_commands_print_stay():
         "generation", "broker", "queue_id", "first", "start", "end", "first_ms", "last_ms", "expired", "forced", "cut"
     ]  # fmt: skip
     assert printed["cut"] is True
+
+
+def test_an_unknown_generation_is_older_than_all_others():
+    """Even than the first, which is 0."""
+    assert sorted([2, None, 0], key=generation_order) == [None, 0, 2]
+    assert newest_generation([None, 0]) == 0
+    assert newest_generation([0, 3, None]) == 3
+
+
+def test_the_newest_of_nothing_known_is_unknown():
+    assert newest_generation([]) is None
+    assert newest_generation([None, None]) is None
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 0), (0, None)])
+def test_one_of_two_is_newer(one: int, other: int | None):
+    assert is_newer(one, other)
+    assert not is_newer(other, one)
+
+
+@pytest.mark.parametrize("generation", [0, 7, None])
+def test_none_is_newer_than_itself(generation: int | None):
+    """So that a repeated report changes nothing."""
+    assert not is_newer(generation, generation)
+
+
+def test_the_next_generation_counts_from_the_first_if_none_is_known():
+    """A forced move skips one."""
+    assert next_generation(4) == 5
+    assert next_generation(None) == 0
+    assert next_generation(4, skipped=1) == 6
+    assert next_generation(None, skipped=1) == 1

@@ -3,7 +3,7 @@ import errno
 import pytest
 
 from holdfast.model.errors import ConfigError, PortTaken
-from holdfast.runtime.address import check_listening, is_loopback, split_address, to_listen_error
+from holdfast.runtime.address import check_listening, is_loopback, join_address, split_address, to_listen_error
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,9 @@ def test_access_control_without_tls_is_worth_a_warning() -> None:
     assert warning is not None
     assert "without TLS" in warning
     assert check_listening("0.0.0.0", has_auth=True, has_tls=True, is_insecure=False) is None
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:9876", "[::1]:9876", "broker-a:10911"])
+def test_an_address_is_joined_as_it_is_split(text: str):
+    """IPv6 hosts are in brackets, so that the port is clear."""
+    assert join_address(*split_address(text)) == text

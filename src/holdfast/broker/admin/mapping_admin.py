@@ -27,8 +27,9 @@ from holdfast.machine.component import Component
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
+from holdfast.model.queue import LogicalQueueId
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.cluster.mapping import MappedTopic, to_detail
+from holdfast.wire.cluster.mapping import MappedTopic, from_number, to_detail
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.requests.moves import (
     DeleteMappingFields,
@@ -139,7 +140,7 @@ class MappingAdmin(Component):
             )
         return await self._delete_topic(request, fields.topic)
 
-    def _forget_queue(self, mapping: TopicMapping, number: int) -> int:
+    def _forget_queue(self, mapping: TopicMapping, number: LogicalQueueId) -> int:
         """Delete the mapping of one queue and record its floor. Return the position to wait for with `Synced`.
 
         The queue accepts no sends from this event on, so the floor is above every send that was ever accepted.
@@ -167,12 +168,13 @@ class MappingAdmin(Component):
         """
         order = decode_body(request.command.body, DiscardRequest)
         mapping, queue = self._find_queue(order.topic, order.queue)
-        segment = queue.find(order.generation)
+        generation = from_number(order.generation)
+        segment = queue.find(generation)
         if segment is None:
             raise MappingRefused(
                 "expire existing segments", f"logical queue {order.queue} has no generation-{order.generation} segment"
             )
-        expired = queue.expire(order.generation, segment.queue_id)
+        expired = queue.expire(generation, segment.queue_id)
         if expired != queue:
             await Synced(self._change(mapping.with_queues(expired)))
             self._turn.spawn(self._move_source.announce_epoch(order.topic))
@@ -208,7 +210,7 @@ class MappingAdmin(Component):
         self._view.forget_broker(*removed)
         return request.answer()
 
-    def _find_queue(self, topic: str, number: int) -> tuple[TopicMapping, LogicalQueue]:
+    def _find_queue(self, topic: str, number: LogicalQueueId) -> tuple[TopicMapping, LogicalQueue]:
         mapping = self._mappings.find(topic)
         if mapping is None or number not in mapping.queues:
             raise MappingRefused(

@@ -107,7 +107,7 @@ class OffsetResetHandler(Component):
         """Send the notification (220) to one member."""
         if client.language == "CPP":
             rows = [
-                CppOffset(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset)
+                CppOffset(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.key[1], offset=offset)
                 for queue, offset in targets.items()
             ]
             body = java_json.encode(CppOffsets(offset_table=rows))

@@ -25,6 +25,7 @@ from holdfast.machine.component import Component
 from holdfast.model.access.resource import Action
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.property_names import UNIQUE_KEY
+from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_index import ENTRY
 from holdfast.wire.cluster.route import is_mapping_aware
@@ -203,7 +204,7 @@ class QueryHandler(Component):
 
     def _to_logical(self, topic: str, data: bytes) -> bytes:
         """Return a record with logical queue id and offset if its topic is static, otherwise unchanged."""
-        found = self._queues.mappings.find_by_physical(topic, read_queue_id(data)) if data else None
+        found = self._queues.mappings.find_by_physical(topic, PhysicalQueueId(read_queue_id(data))) if data else None
         if found is None or not found[1].is_decided:
             return data
         return bytes(rewrite_offsets([data], found[0].queue, found[1].delta)[0])
@@ -214,8 +215,8 @@ class QueryHandler(Component):
         """Answer 29: return the offset at a store time."""
         fields = request.header_as(SearchOffsetFields)
         view = self._resolve(fields)
-        if view is None:
-            return self._queues.refuse(fields.topic, fields.queue_id)
+        if isinstance(view, Refusal):
+            return view
         try:
             offset = await view.offset_at_time(fields.timestamp, upper=fields.boundary_type.upper() == "UPPER")
         except PeerFailed as error:
@@ -226,16 +227,16 @@ class QueryHandler(Component):
         """Answer 30: return the end of a queue."""
         fields = request.header_as(QueueFields)
         view = self._resolve(fields)
-        if view is None:
-            return self._queues.refuse(fields.topic, fields.queue_id)
+        if isinstance(view, Refusal):
+            return view
         return request.answer(fields=to_fields(OffsetAnswer(view.offset_max)))
 
     def get_min_offset(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 31: return the lowest offset of a queue."""
         fields = request.header_as(QueueFields)
         view = self._resolve(fields)
-        if view is None:
-            return self._queues.refuse(fields.topic, fields.queue_id)
+        if isinstance(view, Refusal):
+            return view
         if view.is_local:
             return request.answer(fields=to_fields(OffsetAnswer(view.offset_min)))
         return self._fetch_min(request, view)
@@ -247,12 +248,15 @@ class QueryHandler(Component):
         """Answer 32: return the store time of a queue's oldest message."""
         fields = request.header_as(QueueFields)
         view = self._resolve(fields)
-        if view is None:
-            return self._queues.refuse(fields.topic, fields.queue_id)
+        if isinstance(view, Refusal):
+            return view
         return request.answer(fields=to_fields(TimestampAnswer(await view.earliest_time())))
 
-    def _resolve(self, fields: QueueFields | SearchOffsetFields) -> QueueView | None:
-        return self._queues.resolve(fields.topic, fields.queue_id, is_logical=fields.is_logical)
+    def _resolve(self, fields: QueueFields | SearchOffsetFields) -> QueueView | Refusal:
+        """Return the queue that a request names, or the refusal if it is not led here."""
+        number = LogicalQueueId(fields.queue_id)
+        view = self._queues.resolve(fields.topic, number, is_logical=fields.is_logical)
+        return self._queues.refuse(fields.topic, number) if view is None else view
 
     async def query_queue(self, request: Request) -> Answer:
         """Answer 321: return index entries of a physical queue."""

@@ -31,6 +31,7 @@ from holdfast.machine.component import Component
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
 from holdfast.model.queue import LogicalQueueId
+from holdfast.model.segment import is_newer
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import MappingDetail, decode, from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -106,7 +107,9 @@ class StaticAdmin(Component):
             return msgspec.structs.replace(proposed, floors={})  # Tools do not know the floors of this broker.
         return proposed if _is_repetition(known, proposed) else accept_update(known, proposed)
 
-    def _record(self, fields: CreateTopicFields, proposed: TopicMapping, findings: Mapping[int, FloorFinding]) -> int:
+    def _record(
+        self, fields: CreateTopicFields, proposed: TopicMapping, findings: Mapping[LogicalQueueId, FloorFinding]
+    ) -> int:
         """Record a tool's mapping and create or change the topic. Return the position to wait for with `Synced`."""
         before, accepted = self._mappings.find(fields.topic), self._accept(fields.topic, proposed)
         # A queue that was recorded while other brokers were asked is open already.
@@ -143,7 +146,10 @@ class StaticAdmin(Component):
         return new_queues
 
     def _find_payload(
-        self, accepted: TopicMapping, new_queues: Collection[int], findings: Mapping[int, FloorFinding]
+        self,
+        accepted: TopicMapping,
+        new_queues: Collection[LogicalQueueId],
+        findings: Mapping[LogicalQueueId, FloorFinding],
     ) -> MoveState | None:
         """Return a move state with the groups' offsets in queues that begin again, or None if there are no offsets."""
         known = [found for number in new_queues if (found := findings[number].offsets) is not None]
@@ -177,10 +183,10 @@ class StaticAdmin(Component):
 
     # Queues that a tool moves to another broker.
 
-    def _leaving(self, topic: str) -> dict[str, list[int]]:
+    def _leaving(self, topic: str) -> dict[str, list[LogicalQueueId]]:
         """Return, by broker, the queues that are open here and have an undecided segment on another broker."""
         mapping = self._mappings.find(topic)
-        leaving: dict[str, list[int]] = {}
+        leaving: dict[str, list[LogicalQueueId]] = {}
         for number, queue in {} if mapping is None else mapping.queues.items():
             prepared = queue.prepared
             is_elsewhere = prepared is not None and prepared.broker != self._mappings.broker
@@ -217,7 +223,7 @@ def _is_known(queue: LogicalQueue, proposed: Segment) -> bool:
     """Return whether a segment was opened as *proposed* says, or has come and expired."""
     known = queue.find(proposed.generation)
     return (
-        proposed.generation < queue.generation
+        is_newer(queue.generation, proposed.generation)
         if known is None
         else known.is_decided and known.physical_queue == proposed.physical_queue
     )

@@ -18,6 +18,7 @@ from typing import Final, final
 
 import msgspec
 
+from holdfast.broker.flow.request import is_guest
 from holdfast.broker.mapping.offset_rewrite import find_last
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
@@ -61,12 +62,12 @@ class DeliveredRanges:
     def __len__(self) -> int:
         return sum(map(len, self._ranges.values()))
 
-    def add(self, channel: ChannelId, group: str, topic: str, records: Piece, last: int) -> None:
-        """Note the contiguous records of an answer, the last of which begins at byte *last*.
+    def add(self, channel: ChannelId, group: str, topic: str, records: Piece, last: int | None) -> None:
+        """Note the contiguous records of an answer, the last of which begins at byte *last*; None: there is none.
 
-        Relayed clients (negative channels) are ignored: the broker that they are connected to keeps their ranges.
+        Clients of relayed requests are ignored: the broker that they are connected to keeps their ranges.
         """
-        if channel < 0 or last < 0:
+        if is_guest(channel) or last is None:
             return
         low, flag, host = _POSITION_AND_HOST.unpack_from(records, _POSITION_AT)
         if flag & _LONG_HOSTS:
@@ -80,7 +81,7 @@ class DeliveredRanges:
         *answer* consists of whole frames.
         """
         fields = pull.fields
-        if channel < 0 or BROKER_REQUESTS[pull.code].path is not Path.PULL or fields.get(MAPPING_FIELD) == "1":
+        if is_guest(channel) or BROKER_REQUESTS[pull.code].path is not Path.PULL or fields.get(MAPPING_FIELD) == "1":
             return
         if is_mapping_aware(pull.language, pull.version):
             return
@@ -95,7 +96,7 @@ class DeliveredRanges:
     def add_send_answer(self, channel: ChannelId, send: Command, answer: Command) -> None:
         """Note the position in another broker's *answer* to the send of a half message."""
         flag = parse_count(send.fields.get("f") or send.fields.get("sysFlag"), 0)
-        if channel < 0 or flag & TRANSACTION_MASK != TRANSACTION_PREPARED:
+        if is_guest(channel) or flag & TRANSACTION_MASK != TRANSACTION_PREPARED:
             return
         try:
             sent_id = parse_message_id(answer.fields.get("msgId", ""))

@@ -37,7 +37,7 @@ from holdfast.machine.pressure import MemoryPressure
 from holdfast.machine.sample import Sample
 from holdfast.machine.turn import Turn
 from holdfast.model.filter import accepted_tag_codes, is_tag_type, parse_tags
-from holdfast.model.queue import LogicalOffset, PhysicalOffset
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, QueueKey
 from holdfast.model.topic import Permission
 from holdfast.store.queues.queue_index import QueueIndex
 from holdfast.wire.frames.codes import ResponseCode
@@ -103,9 +103,9 @@ class PullHandler(Component):
             options, queues.store, stats, self.batch_cache, self.delivered_ranges, pressure, self._record_next
         )
         self._logical_reader = LogicalPullReader(queues, self._physical_reader, clients, stats)
-        self._pulled_queues: dict[tuple[str, int], PulledQueue] = {}
+        self._pulled_queues: dict[QueueKey, PulledQueue] = {}
         self._pulled_version: object = None
-        self.pulled_queues: Collection[tuple[str, int]] = self._pulled_queues
+        self.pulled_queues: Collection[QueueKey] = self._pulled_queues
         queues.mappings.register_cache(self._pulled_queues)
         self.parked_pulls: ParkedPulls[QueueIndex] = ParkedPulls()
         self.to_wake: list[QueueIndex] = []
@@ -206,7 +206,7 @@ class PullHandler(Component):
         """Return the answer to a parked pull whose queue another broker leads now: pull again at the same offset."""
         return retry_answer(parked.header, parked.serializer, "QUEUE_MOVED")
 
-    def wake_queue(self, topic: str, queue_id: int) -> None:
+    def wake_queue(self, topic: str, queue_id: LogicalQueueId) -> None:
         """Retry the parked pulls of a queue that moved, or whose reader has a pending reset."""
         self.to_wake += self._queues.own_indexes(topic, queue_id)
 

@@ -41,6 +41,7 @@ from holdfast.machine.kept_file import KeptFile
 from holdfast.machine.turn import Turn
 from holdfast.model.delay import DelayLevels
 from holdfast.model.numbers import parse_count
+from holdfast.model.queue import LogicalQueueId, QueueKey
 from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
@@ -345,11 +346,11 @@ class _UncertainDeliveries:
         return found
 
 
-def _real_queue(record: StoredRecord) -> tuple[str, int] | None:
+def _real_queue(record: StoredRecord) -> QueueKey | None:
     """Return the real topic and queue of a delayed message, or None if it names none that is allowed."""
     properties: dict[str, Any] = properties_of(record)
     topic, queue_id = properties.get(REAL_TOPIC), parse_count(properties.get(REAL_QUEUE))
     # A half message cannot be delayed: delivered unchanged, it would never be decided.
     if not topic or topic in {HALF_TOPIC, SCHEDULE_TOPIC} or queue_id is None:
         return None
-    return topic, queue_id
+    return topic, LogicalQueueId(queue_id)

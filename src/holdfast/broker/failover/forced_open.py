@@ -38,6 +38,8 @@ from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
+from holdfast.model.segment import is_newer
+from holdfast.wire.cluster.mapping import from_number, to_number
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
@@ -160,14 +162,13 @@ class ForcedMoves(MasterComponent):
         if own is None:
             return received
         is_foreign = own.leader.broker != self._name and not self._is_prepared(own)
-        ahead = own.segments[-1].generation - received.segments[-1].generation
+        own_newest, received_newest = own.segments[-1].generation, received.segments[-1].generation
         if is_foreign:  # The record may lack segments of other brokers: only the leader keeps those up to date.
-            return own.reconcile(received) if ahead > 0 else received.reconcile(own)
-        if ahead >= 0:
+            return own.reconcile(received) if is_newer(own_newest, received_newest) else received.reconcile(own)
+        if not is_newer(received_newest, own_newest):
             return own
-        return (
-            received.reconcile(self._closed(mapping.topic, own)) if own.generation < received.generation else received
-        )
+        is_replaced = is_newer(received.generation, own.generation)
+        return received.reconcile(self._closed(mapping.topic, own)) if is_replaced else received
 
     def _closed(self, topic: str, own: LogicalQueue) -> LogicalQueue:
         """Return a queue that ends at its current end. If this broker leads it, it accepts no more sends."""
@@ -179,11 +180,13 @@ class ForcedMoves(MasterComponent):
     def _is_prepared(self, queue: LogicalQueue) -> bool:
         return queue.prepared is not None and queue.prepared.broker == self._name
 
-    def _choose_physical(self, queue: LogicalQueue, allocated: dict[int, int]) -> int:
+    def _choose_physical(
+        self, queue: LogicalQueue, allocated: dict[LogicalQueueId, PhysicalQueueId]
+    ) -> PhysicalQueueId:
         prepared = queue.prepared
         return prepared.queue_id if prepared is not None and self._is_prepared(queue) else allocated[queue.queue]
 
-    def _end_incoming(self, topic: str, number: int) -> None:
+    def _end_incoming(self, topic: str, number: LogicalQueueId) -> None:
         """End the unfinished moves of a queue: it is open here now."""
         for state in list(self._mappings.moves().values()):
             move = state.move
@@ -206,7 +209,7 @@ class ForcedMoves(MasterComponent):
                 "own queues",
                 f"{self._name} does not lead logical queue {order.queue} of {order.topic}: send this to its leader",
             )
-        segment = queue.find(order.generation)
+        segment = queue.find(from_number(order.generation))
         if segment is None or not segment.is_decided:
             raise MappingRefused(
                 "known ends",
@@ -318,9 +321,9 @@ class ForcedMoves(MasterComponent):
         finally:
             self._checking.discard(topic)
 
-    def _find_lost(self, topic: str) -> dict[int, str]:
+    def _find_lost(self, topic: str) -> dict[LogicalQueueId, str]:
         """Return the queues of *topic* that another broker leads in a newer generation, with that broker."""
-        lost: dict[int, str] = {}
+        lost: dict[LogicalQueueId, str] = {}
         for number in self._mappings.led_queues(topic):
             placement = self._mappings.placement(topic, number)
             newer = self._view.leader_above(topic, number, placement.generation)
@@ -348,7 +351,7 @@ class ForcedMoves(MasterComponent):
                 await self._view.refresh(topic)
             self._relay.release(topic, [number for number in lost if number not in self._find_lost(topic)])
 
-    def _is_own_move(self, topic: str, number: int, leader: str) -> bool:
+    def _is_own_move(self, topic: str, number: LogicalQueueId, leader: str) -> bool:
         """Return whether the newer leader is the target of our own granted move, which is no conflict."""
         state, mapping = self._mappings.find_move(topic, number), self._mappings.find(topic)
         if state is None or mapping is None or state.move.state != "granted":
@@ -374,7 +377,7 @@ class ForcedMoves(MasterComponent):
         await Synced(self._mappings.log_end)
         mapping = self._mappings.find(topic)
         own = None if mapping is None else mapping.queues.get(received.queue)
-        if mapping is None or own is None or received.generation <= own.generation:
+        if mapping is None or own is None or not is_newer(received.generation, own.generation):
             return
         log = self._mappings.placement(topic, received.queue).queue_index
         try:
@@ -390,7 +393,7 @@ class ForcedMoves(MasterComponent):
         self._log("warning", "queue fenced", topic=topic, queue=received.queue, leader=received.leader.broker)
         await Synced(position)
 
-    async def step_down(self, topic: str, number: int, leader: str) -> None:
+    async def step_down(self, topic: str, number: LogicalQueueId, leader: str) -> None:
         """Give up an empty queue that was opened here when another broker was confirmed in the same generation."""
         received = await self._fetch_mapping(leader, topic)
         mapping = self._mappings.find(topic)
@@ -420,7 +423,10 @@ class ForcedMoves(MasterComponent):
             for segment in queue.readable:
                 if segment.broker == self._name and segment.forced and segment.logical_end is not None:
                     order = AbandonRequest(
-                        topic=topic, queue=queue.queue, generation=segment.generation, end=segment.logical_end
+                        topic=topic,
+                        queue=queue.queue,
+                        generation=to_number(segment.generation),
+                        end=segment.logical_end,
                     )
                     await self._report_end(queue.leader.broker, order)
 
@@ -448,7 +454,7 @@ class ForcedMoves(MasterComponent):
         self._turn.log(level, event, **fields)
 
 
-def _find_end(received: TopicMapping, number: int, segment: Segment) -> PhysicalOffset | None:
+def _find_end(received: TopicMapping, number: LogicalQueueId, segment: Segment) -> PhysicalOffset | None:
     """Return the end of a segment in the mapping of its broker; None if that does not have it yet.
 
     A segment that was granted but is not in that mapping was never opened. It never will be: a target that opens late

@@ -36,9 +36,11 @@ from holdfast.model.mapping import LogicalQueue
 from holdfast.model.queue import LogicalQueueId
 from holdfast.model.scope import GLOBAL, covers
 from holdfast.store.base.disk import Disk
+from holdfast.wire.cluster.mapping import from_number, to_number
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.moves import (
+    NEVER_SENT,
     OffsetBackupAnswer,
     OffsetBackupList,
     OffsetBackupQuery,
@@ -55,9 +57,6 @@ STORED_MAX: Final = 100_000
 _CALL_MS: Final = 1_000
 _SEARCH_MS: Final = 10_000  # Minimum pause between searches for a peer; maximum pause between messages to it.
 _FIND_TIMEOUT_MS: Final = 500
-
-QueueKey = tuple[str, int]
-"""Topic and logical queue."""
 
 
 class OffsetBackup(MasterComponent):
@@ -95,7 +94,7 @@ class OffsetBackup(MasterComponent):
         self._last_offsets: dict[tuple[str, str], QueueOffsets] = {}
         self._last_resets: set[tuple[str, str, LogicalQueueId]] = set()
         self._last_version: int | None = None
-        self._generations: dict[tuple[str, LogicalQueueId], int] = {}
+        self._generations: dict[tuple[str, LogicalQueueId], int | None] = {}
         self._unsent: dict[tuple[str, LogicalQueueId], None] = {}
         self._file = config_file(turn, disk, NAME, OffsetBackupList, self._to_saved)
         saved = self._file.load()
@@ -158,9 +157,9 @@ class OffsetBackup(MasterComponent):
         backup = QueueOffsetBackup(
             topic=topic,
             queue=queue,
-            generation=placement.generation,
-            boot_ms=-1,
-            number=-1,
+            generation=to_number(placement.generation),
+            boot_ms=NEVER_SENT,
+            number=NEVER_SENT,
             offsets=rows,
             resets=resets,
         )
@@ -181,7 +180,7 @@ class OffsetBackup(MasterComponent):
             self._forget_topics({topic})
             self._file.save_now()
 
-    async def collect(self, topic: str, queues: Iterable[int]) -> dict[LogicalQueueId, QueueOffsetBackup]:
+    async def collect(self, topic: str, queues: Iterable[LogicalQueueId]) -> dict[LogicalQueueId, QueueOffsetBackup]:
         """Return the newest backups of these queues that any broker has; wait for answers only briefly."""
         numbers = sorted(map(LogicalQueueId, queues))
         await self._view.refresh()
@@ -322,15 +321,14 @@ class OffsetBackup(MasterComponent):
         while self._unsent and len(backups) < QUEUES_MAX:
             topic, queue = queue_key = next(iter(self._unsent))
             del self._unsent[queue_key]
-            generation = self._generations.get(queue_key)
-            if generation is not None and self._is_in_scope(peer, topic):
+            if queue_key in self._generations and self._is_in_scope(peer, topic):
                 offsets = {
                     key[1]: last[queue] for key, last in self._last_offsets.items() if key[0] == topic and queue in last
                 }
                 backup = QueueOffsetBackup(
                     topic=topic,
                     queue=queue,
-                    generation=generation,
+                    generation=to_number(self._generations[queue_key]),
                     boot_ms=self._started_ms,
                     number=self._number,
                     offsets=offsets,
@@ -361,4 +359,4 @@ def choose_backups(
 ) -> list[QueueOffsetBackup]:
     """Return the backups that are valid for queues about to be forced open: those from the queues' last leaders."""
     found = [(queue, backups[queue.queue]) for queue in queues if queue.queue in backups]
-    return [backup for queue, backup in found if backup.generation == queue.leader.generation]
+    return [backup for queue, backup in found if from_number(backup.generation) == queue.generation]

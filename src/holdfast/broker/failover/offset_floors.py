@@ -28,7 +28,8 @@ from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolErro
 from holdfast.model.floor import NO_FLOOR, OFFSET_MAX, Floor, floor_of, highest_floor
 from holdfast.model.mapping import FORCED_GAP, QUEUES_MAX, LogicalQueue, TopicMapping
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset
-from holdfast.wire.cluster.mapping import from_floors, to_floors
+from holdfast.model.segment import generation_order, is_newer, newest_generation
+from holdfast.wire.cluster.mapping import from_floor, from_number, to_floor, to_number
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.moves import FloorQuery, QueueFloor, QueueFloors, decode_body, encode_body
@@ -104,21 +105,22 @@ class OffsetFloors(Component):
         floor = highest_floor(recorded)
         used = [*committed.values(), *([] if backup is None else backup.offsets.values())]
         floor = msgspec.structs.replace(floor, offset=max([floor.offset, *used]))
-        if backup is not None and (not committed or backup.generation > floor.generation):
-            offsets, resets, generation = backup.offsets, backup.resets, backup.generation
+        backed_up = None if backup is None else from_number(backup.generation)
+        if backup is not None and (not committed or is_newer(backed_up, floor.generation)):
+            offsets, resets, generation = backup.offsets, backup.resets, backed_up
         else:
             resets = sorted(self._offsets.resets_of(topic, [number]))
             offsets, generation = committed, floor.generation
         return QueueFloor(
             queue=number,
-            floor=to_floors({number: floor})[number],
+            floor=to_floor(floor),
             is_led=is_led,
             offsets=offsets,
             resets=resets,
-            copied=generation,
+            copied=to_number(generation),
         )
 
-    def _recorded_floors(self, mapping: TopicMapping, number: int) -> Iterable[Floor]:
+    def _recorded_floors(self, mapping: TopicMapping, number: LogicalQueueId) -> Iterable[Floor]:
         if number in mapping.floors:
             yield mapping.floors[number]
         if number in mapping.queues:
@@ -132,7 +134,7 @@ class OffsetFloors(Component):
         log = self._mappings.find_index(mapping.topic, leader.queue_id)
         return floor_of(queue, leader.first if log is None else leader.to_logical(PhysicalOffset(log.next_offset)))
 
-    def retire(self, mapping: TopicMapping, number: int) -> TopicMapping:
+    def retire(self, mapping: TopicMapping, number: LogicalQueueId) -> TopicMapping:
         """Return the mapping without a queue that is to be forgotten, and with the floor of its next segment.
 
         The leader keeps the committed offsets, so that the next leader can ask for them. A broker that is not the
@@ -144,7 +146,9 @@ class OffsetFloors(Component):
 
     # Known to other brokers.
 
-    async def find(self, proposed: TopicMapping, numbers: Sequence[LogicalQueueId]) -> dict[int, FloorFinding]:
+    async def find(
+        self, proposed: TopicMapping, numbers: Sequence[LogicalQueueId]
+    ) -> dict[LogicalQueueId, FloorFinding]:
         """Return what the cluster knows about the queues *numbers* that *proposed* lets this broker open."""
         survey = await self._view.survey(proposed.topic, proposed.scope)
         answers = await _fetch_floors(survey.brokers, proposed.topic, numbers)
@@ -189,7 +193,11 @@ class OffsetFloors(Component):
         # A holder that no name server lists was not even asked.
         holders = set(floor.brokers).difference(answered, {self._name})
         unanswered = holders if is_new else holders | silent
-        newest = max(known.values(), key=lambda each: (bool(each.offsets), each.copied), default=None)
+        newest = max(
+            known.values(),
+            key=lambda each: (bool(each.offsets), generation_order(each.copied_generation)),
+            default=None,
+        )
         return FloorFinding(
             floor=floor,
             leader=next((name for name, each in sorted(known.items()) if each.is_led and name != self._name), ""),
@@ -199,11 +207,11 @@ class OffsetFloors(Component):
 
     # Opening.
 
-    def claim(self, topic: str, numbers: Iterable[int]) -> None:
+    def claim(self, topic: str, numbers: Iterable[LogicalQueueId]) -> None:
         """Report these queues as led here, from now on: they are about to be opened."""
         self._claimed.update((topic, number) for number in numbers)
 
-    def withdraw_claim(self, topic: str, numbers: Iterable[int]) -> None:
+    def withdraw_claim(self, topic: str, numbers: Iterable[LogicalQueueId]) -> None:
         """Withdraw a `claim`: the queues are recorded by now, or were not opened."""
         self._claimed -= Counter((topic, number) for number in numbers)
 
@@ -254,22 +262,22 @@ def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: 
             )
     if len(queue.segments) > 1:  # The tool knows the segments before this one.
         return queue
-    generation = max(leader.generation, floor.next_generation(is_certain=not finding.silent))
+    generation = newest_generation((leader.generation, floor.next_generation(is_certain=not finding.silent)))
     segment = msgspec.structs.replace(leader, generation=generation)
     if is_below:
         segment = msgspec.structs.replace(segment, first=lowest, start=max(leader.start, end))
     return LogicalQueue(queue.queue, (segment,))
 
 
-def _combine(number: int, survey: Survey, known: Mapping[str, QueueFloor]) -> Floor:
+def _combine(number: LogicalQueueId, survey: Survey, known: Mapping[str, QueueFloor]) -> Floor:
     """Return the floor of a queue: the highest in all mappings and answers."""
     found = [record.floors.get(number, NO_FLOOR) for record in survey.records]
     found += [floor_of(record.queues[number]) for record in survey.records if number in record.queues]
-    return highest_floor([*found, *from_floors({at: each.floor for at, each in enumerate(known.values())}).values()])
+    return highest_floor([*found, *(from_floor(each.floor) for each in known.values())])
 
 
 async def _fetch_floors(
-    addresses: Mapping[str, str], topic: str, numbers: Sequence[int]
+    addresses: Mapping[str, str], topic: str, numbers: Sequence[LogicalQueueId]
 ) -> dict[str, QueueFloors | None]:
     """Return each broker's answer about these queues; None for a broker that did not answer."""
     body = encode_body(FloorQuery(topic=topic, queues=list(numbers)))

@@ -36,16 +36,16 @@ from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.relay.held_leases import HeldLeases
 from holdfast.broker.relay.relay import Relay
-from holdfast.broker.relay.relay_client import QueueKey
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, MergedTopic, merge, next_epoch
+from holdfast.model.queue import LogicalQueueId, QueueKey
 from holdfast.model.route import Route
 from holdfast.model.scope import covers
 from holdfast.store.base.disk import Disk
 from holdfast.wire.cluster.leases import Claim, LeaseAnswer, LeaseRequest, QueueLease
-from holdfast.wire.cluster.mapping import to_wire_segment
+from holdfast.wire.cluster.mapping import from_number, to_number, to_wire_segment
 from holdfast.wire.cluster.route import MAPPING_FIELD, decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
@@ -70,7 +70,7 @@ class _NameServer(msgspec.Struct):
 
     number: int = 0
     requested_ms: int = 0
-    granted: dict[QueueKey, int] = {}
+    granted: dict[QueueKey, int | None] = {}
     lapsed: dict[QueueKey, QueueLease] = {}
 
 
@@ -106,7 +106,7 @@ class LeaseRenewal(MasterComponent):
         self._incarnation = start_incarnation(disk, turn) if self.is_enabled else 0
         self._number = self._version = 0
         self._lapse_ms = _NEVER
-        self._requested: dict[QueueKey, int] = {}
+        self._requested: dict[QueueKey, int | None] = {}
         self._extra_claims: dict[QueueKey, Claim] = {}
         self._is_force_running = False
 
@@ -153,7 +153,7 @@ class LeaseRenewal(MasterComponent):
         """Return whether a queue was opened here or handed over since the last request."""
         return self._requested != {queue_key: queue.generation for queue_key, queue in self._led_queues()}
 
-    def _find_lease_end(self, queue_key: QueueKey, generation: int) -> int:
+    def _find_lease_end(self, queue_key: QueueKey, generation: int | None) -> int:
         """Return when the lease of a queue in that generation ends: 0 if it has none."""
         requested = sorted(
             (server.requested_ms for server in self._servers.values() if server.granted.get(queue_key) == generation),
@@ -211,7 +211,11 @@ class LeaseRenewal(MasterComponent):
         self._servers[address] = _NameServer(
             number=number,
             requested_ms=requested_ms,
-            granted={queue_key: claim.generation for queue_key, claim in claims.items() if queue_key not in refused},
+            granted={
+                queue_key: from_number(claim.generation)
+                for queue_key, claim in claims.items()
+                if queue_key not in refused
+            },
             lapsed={
                 (topic, queue): lease for topic, queues in decoded.lapsed.items() for queue, lease in queues.items()
             },
@@ -225,13 +229,17 @@ class LeaseRenewal(MasterComponent):
     def _handle_refusal(self, queue_key: QueueKey, lease: QueueLease) -> None:
         """Find the leader of a queue that a name server did not confirm to this broker."""
         placement = self._mappings.placement(*queue_key)
-        if placement.state == "open" and lease.generation == placement.generation and lease.broker != self._name:
+        if (
+            placement.state == "open"
+            and from_number(lease.generation) == placement.generation
+            and lease.broker != self._name
+        ):
             self._turn.spawn(self._forced_moves.step_down(*queue_key, lease.broker))
         else:
             self._forced_moves.suspect(queue_key[0])
 
     def _to_request(self, claims: dict[QueueKey, Claim], number: int) -> Command:
-        topics: dict[str, dict[int, Claim]] = {}
+        topics: dict[str, dict[LogicalQueueId, Claim]] = {}
         for (topic, queue), claim in claims.items():
             topics.setdefault(topic, {})[queue] = claim
         body = LeaseRequest(
@@ -252,7 +260,7 @@ class LeaseRenewal(MasterComponent):
                 self._turn.spawn(self._force(topic, lapsed))
                 return
 
-    def _find_lapsed(self, topic: str) -> dict[int, QueueLease]:
+    def _find_lapsed(self, topic: str) -> dict[LogicalQueueId, QueueLease]:
         recent = [
             server.lapsed
             for server in self._servers.values()
@@ -265,7 +273,7 @@ class LeaseRenewal(MasterComponent):
             if lease.broker != self._name and count >= self._leases.majority
         }
 
-    async def _force(self, topic: str, lapsed: dict[int, QueueLease]) -> None:
+    async def _force(self, topic: str, lapsed: dict[LogicalQueueId, QueueLease]) -> None:
         """Claim this broker's share of *lapsed*, and open the queues that a majority confirms."""
         try:
             found = await self._fetch_route(topic)
@@ -273,9 +281,7 @@ class LeaseRenewal(MasterComponent):
                 return
             route, merged = found
             own = self._choose_share(route, merged, lapsed)
-            claims: dict[tuple[str, int], Claim] = {
-                (topic, queue.queue): Claim(queue.forced_generation) for queue in own
-            }
+            claims: dict[QueueKey, Claim] = {(topic, queue.queue): Claim(queue.forced_generation) for queue in own}
             self._extra_claims |= claims
             for address in self._servers if claims else ():
                 await self._renew(address)
@@ -315,7 +321,9 @@ class LeaseRenewal(MasterComponent):
                 continue
         return None
 
-    def _choose_share(self, route: Route, merged: MergedTopic, lapsed: dict[int, QueueLease]) -> list[LogicalQueue]:
+    def _choose_share(
+        self, route: Route, merged: MergedTopic, lapsed: dict[LogicalQueueId, QueueLease]
+    ) -> list[LogicalQueue]:
         """Return the queues that are this broker's turn to open.
 
         Every live broker has its turn at every queue, one after the other: some may refuse it or be unable to open it.
@@ -360,4 +368,4 @@ def _to_claim(queue: LogicalQueue) -> Claim:
     segments = [segment for segment in queue.segments if segment.is_decided]
     previous = segments[-2] if len(segments) > 1 else None
     was_granted = previous is not None and previous.is_sealed and not previous.forced
-    return Claim(queue.generation, previous.broker if previous is not None and was_granted else "")
+    return Claim(to_number(queue.generation), previous.broker if previous is not None and was_granted else "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.broker.flow.awaitables import Procedure
+from holdfast.machine.events import ChannelId
 from holdfast.machine.request import Answer, Refusal, Request, not_supported
 from holdfast.store.base.cold_reads import FileRange, LogRange, Steps
 
@@ -23,9 +24,15 @@ __all__ = [
     "Request",
     "Steps",
     "Timers",
+    "is_guest",
     "not_supported",
 ]
 
 Handler = Callable[[Request], Answer | Procedure[Answer]]
 Handlers = dict[int, Handler]
 Timers = dict[str, Callable[[], None]]
+
+
+def is_guest(channel: ChannelId) -> bool:
+    """Return whether *channel* stands for the client of a relayed request, which another broker serves."""
+    return channel < 0

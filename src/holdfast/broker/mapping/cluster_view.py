@@ -20,10 +20,11 @@ from holdfast.broker.flow.awaitables import Pause, PeerCall, call_all
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
 from holdfast.model.leadership import NO_LEADER, Leader, find_leaders, update_leaders
-from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, TopicMapping
-from holdfast.model.queue import MessageQueue
+from holdfast.model.mapping import LogicalQueue, TopicMapping
+from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.scope import GLOBAL, NO_BROKER, covers
+from holdfast.model.segment import is_newer
 from holdfast.wire.cluster.deletions import DELETIONS_FIELD
 from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.cluster.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route
@@ -67,7 +68,9 @@ class ClusterView:
         self._addresses: dict[str, str] = {options.name: options.address}
         self._replicas: dict[str, str] = {}  # broker -> address of its replica with the lowest id
         self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
-        self._forgotten: dict[str, dict[str, dict[int, int]]] = {}  # topic, broker, queue -> generation last forgotten
+        self._forgotten: dict[
+            str, dict[str, dict[LogicalQueueId, int | None]]
+        ] = {}  # topic, broker, queue -> generation last forgotten
         self._refreshing: set[str] = set()
         self._answered: set[str] = set()  # topics known to a name server; "" if one has sent addresses
         self._static: set[str] = set()  # topics that are static by the last answer of a name server
@@ -97,7 +100,7 @@ class ClusterView:
         """Return the cluster of *broker*; this broker's cluster if it is unknown."""
         return self._clusters.get(broker, self._cluster)
 
-    def leader(self, topic: str, queue: int) -> str | None:
+    def leader(self, topic: str, queue: LogicalQueueId) -> str | None:
         """Return the name of the broker that leads a logical queue, or None if it is unknown."""
         found = self.find_leader(topic, queue)
         return None if found.broker == NO_BROKER else found.broker
@@ -117,10 +120,10 @@ class ClusterView:
         """
         return topic in self._static
 
-    def leader_above(self, topic: str, queue: int, generation: int) -> str | None:
+    def leader_above(self, topic: str, queue: LogicalQueueId, generation: int | None) -> str | None:
         """Return the leader of a logical queue if its generation is above *generation*, otherwise None."""
         found = self.find_leader(topic, queue)
-        return found.broker if found.generation > generation and found.broker != NO_BROKER else None
+        return found.broker if is_newer(found.generation, generation) and found.broker != NO_BROKER else None
 
     def require_newest(self, topic: str, queue: LogicalQueue) -> None:
         """Check that no other broker leads a logical queue in a newer generation, and that its leader still knows it.
@@ -129,7 +132,7 @@ class ClusterView:
             MappingRefused: Another broker leads it, or it was forgotten: its next segment begins above its floor.
         """
         forgotten = self._forgotten.get(topic, {}).get(queue.leader.broker, {})
-        if forgotten.get(queue.queue, UNKNOWN_GENERATION) >= queue.generation > UNKNOWN_GENERATION:
+        if queue.generation is not None and not is_newer(queue.generation, forgotten.get(queue.queue)):
             raise MappingRefused(
                 "never twice",
                 f"{queue.leader.broker} was made to forget logical queue {queue.queue} of {topic}: give it a segment"
@@ -143,11 +146,11 @@ class ClusterView:
                 " read the mapping again",
             )
 
-    def find_leader(self, topic: str, queue: int) -> Leader:
+    def find_leader(self, topic: str, queue: LogicalQueueId) -> Leader:
         """Return the known leader of a logical queue with the highest generation and epoch; `NO_LEADER` if unknown."""
         leaders = self._leaders.get(topic, {})
         found = [leader for place, leader in leaders.items() if place.queue_id == queue]
-        return max(found, key=lambda leader: (leader.generation, leader.epoch), default=NO_LEADER)
+        return max(found, key=lambda leader: leader.age, default=NO_LEADER)
 
     # Updates.
 
@@ -189,7 +192,7 @@ class ClusterView:
         self._answered.discard(topic)
         self._static.discard(topic)
 
-    def forget_leader(self, topic: str, queue: int) -> None:
+    def forget_leader(self, topic: str, queue: LogicalQueueId) -> None:
         """Drop the known leader of a queue, because that broker contradicts it."""
         leaders = self._leaders.get(topic, {})
         self._leaders[topic] = {known: leader for known, leader in leaders.items() if known.queue_id != queue}

@@ -23,6 +23,8 @@ from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import (
     RECORD_VERSION,
     KnownFloor,
+    PhysicalQueueNumber,
+    QueueNumber,
     WireSegment,
     from_floors,
     from_wire_segment,
@@ -47,7 +49,7 @@ class MoveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     move: Move
-    physical: dict[Int32, Int32] = {}
+    physical: dict[QueueNumber, PhysicalQueueNumber] = {}
     opening: OpenQueues | None = None
     saved: Int64 = -1
 
@@ -72,9 +74,9 @@ class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     broker: str = msgspec.field(name="bname", default="")
     epoch: Int64 = 0
     total: Int32 = 0
-    queues: dict[Int32, list[WireSegment]] = {}
+    queues: dict[QueueNumber, list[WireSegment]] = {}
     dropped: list[Int32] = []
-    floors: dict[Int32, KnownFloor] = {}
+    floors: dict[QueueNumber, KnownFloor] = {}
     is_whole: bool = False
     is_deleted: bool = False
     config: TopicConfig | None = None
@@ -218,5 +220,5 @@ def read_changes(journal: Journal[ChangeRecord], start: int) -> Iterator[ChangeR
             yield record
 
 
-def _encode_segments(queues: Mapping[int, LogicalQueue]) -> dict[int, list[WireSegment]]:
+def _encode_segments(queues: Mapping[LogicalQueueId, LogicalQueue]) -> dict[LogicalQueueId, list[WireSegment]]:
     return {number: [to_wire_segment(segment) for segment in queues[number].segments] for number in sorted(queues)}

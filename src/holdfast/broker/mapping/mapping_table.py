@@ -40,8 +40,7 @@ from holdfast.machine.kept_file import KeptFile, UnreadableFile
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
-from holdfast.model.queue import LogicalQueueId, PhysicalOffset
-from holdfast.model.segment import UNKNOWN_GENERATION
+from holdfast.model.queue import LogicalQueueId, PhysicalOffset, PhysicalQueueId, QueueKey
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
@@ -78,7 +77,7 @@ class Placement(msgspec.Struct, frozen=True):
     queue_index: QueueIndex | None = None
     delta: int = 0
     leader: str = ""
-    generation: int = UNKNOWN_GENERATION
+    generation: int | None = None
 
     @property
     def is_led(self) -> bool:
@@ -109,14 +108,14 @@ class Mappings(Component):
         self.adopted: list[str] = []
         self._table: dict[str, TopicMapping] = {}
         self._moves: dict[str, MoveState] = {}
-        self._sealed: dict[str, set[int]] = {}  # sealed in memory only: not recorded yet
+        self._sealed: dict[str, set[LogicalQueueId]] = {}  # sealed in memory only: not recorded yet
         self._owners: dict[str, str] = {}  # the broker named in each record
         # Topics with a record of another broker or cluster, and the reason; not led here.
         self._foreign: dict[str, str] = {}
         # A replica does not check the cluster: its mappings belong to its master.
         self._expected_cluster = None if options.is_replica else options.cluster
-        self._placements: dict[str, dict[int, Placement]] = {}
-        self._caches: list[dict[tuple[str, int], Any]] = []
+        self._placements: dict[str, dict[LogicalQueueId, Placement]] = {}
+        self._caches: list[dict[QueueKey, Any]] = []
         self._unannounced: deque[tuple[int, str, TopicMapping | None]] = deque()
         self._java_version = DataVersion()
         self._file = config_file(turn, disk, NAME, MappingSnapshot, self._take_snapshot, log_end=lambda: self.log_end)
@@ -144,7 +143,7 @@ class Mappings(Component):
         """Return whether *topic* has logical queues here."""
         return topic in self._table
 
-    def placement(self, topic: str, queue: int) -> Placement:
+    def placement(self, topic: str, queue: LogicalQueueId) -> Placement:
         """Return the placement of a logical queue."""
         if topic not in self._table:
             return _UNKNOWN
@@ -164,7 +163,7 @@ class Mappings(Component):
         queues = () if mapping is None else mapping.queues.values()
         return [queue.queue for queue in queues if self.placement(topic, queue.queue).is_led]
 
-    def find_by_physical(self, topic: str, queue_id: int) -> tuple[LogicalQueue, Segment] | None:
+    def find_by_physical(self, topic: str, queue_id: PhysicalQueueId) -> tuple[LogicalQueue, Segment] | None:
         """Return the logical queue that a physical queue of this broker belongs to, and its newest segment there."""
         mapping = self._table.get(topic)
         for queue in () if mapping is None else mapping.queues.values():
@@ -173,7 +172,7 @@ class Mappings(Component):
                     return queue, segment
         return None
 
-    def own_indexes(self, topic: str, queue: int) -> list[QueueIndex]:
+    def own_indexes(self, topic: str, queue: LogicalQueueId) -> list[QueueIndex]:
         """Return the physical queues here that are or were a segment of a logical queue and have stored something."""
         mapping = self._table.get(topic)
         segments = () if mapping is None or queue not in mapping.queues else mapping.queues[queue].segments
@@ -182,7 +181,7 @@ class Mappings(Component):
         ]
         return [index for index in found if index is not None]
 
-    def _find_placement(self, topic: str, number: int) -> Placement:
+    def _find_placement(self, topic: str, number: LogicalQueueId) -> Placement:
         mapping = self._table.get(topic)
         if mapping is None or not 0 <= number < mapping.total:
             return _UNKNOWN
@@ -266,7 +265,7 @@ class Mappings(Component):
         self._mark_changed()
         return position
 
-    def seal(self, topic: str, queues: Iterable[int]) -> dict[int, SealedEnd]:
+    def seal(self, topic: str, queues: Iterable[LogicalQueueId]) -> dict[LogicalQueueId, SealedEnd]:
         """Stop accepting sends to *queues* and return their ends, which count everything staged.
 
         The seal is in memory only: until `change` records the ends, `unseal` or a restart undoes it.
@@ -275,7 +274,7 @@ class Mappings(Component):
             MappingRefused: A queue is not open here.
         """
         numbers = list(queues)
-        ends: dict[int, SealedEnd] = {}
+        ends: dict[LogicalQueueId, SealedEnd] = {}
         for number in numbers:
             placement = self.placement(topic, number)
             if placement.state != "open" or placement.queue_index is None:
@@ -290,12 +289,14 @@ class Mappings(Component):
         self.invalidate_placements()
         return ends
 
-    def unseal(self, topic: str, queues: Iterable[int]) -> None:
+    def unseal(self, topic: str, queues: Iterable[LogicalQueueId]) -> None:
         """Accept sends to *queues* again, which were sealed in memory."""
         self._sealed.get(topic, set()).difference_update(queues)
         self.invalidate_placements()
 
-    def allocate(self, mapping: TopicMapping, queues: Iterable[int]) -> dict[int, int]:
+    def allocate(
+        self, mapping: TopicMapping, queues: Iterable[LogicalQueueId]
+    ) -> dict[LogicalQueueId, PhysicalQueueId]:
         """Allocate physical queues for *queues* of a future mapping: expired ones if possible, otherwise new ones.
 
         A reused queue is emptied. New ones raise the topic's number of queues.
@@ -306,8 +307,8 @@ class Mappings(Component):
         config = self._topics.find(mapping.topic)
         if config is None:
             raise MappingRefused("hosted topics", f"{self.broker} does not have {mapping.topic}: create it there first")
-        free = max(config.read_queues, config.write_queues, max(mapping.used_queue_ids(self.broker), default=-1) + 1)
-        found: dict[int, int] = {}
+        free = mapping.next_physical_queue(self.broker, max(config.read_queues, config.write_queues))
+        found: dict[LogicalQueueId, PhysicalQueueId] = {}
         for number in queues:
             expired = mapping.queues[number].reusable_queue_id(self.broker) if number in mapping.queues else None
             if expired is not None:
@@ -315,21 +316,21 @@ class Mappings(Component):
                 found[number] = expired
             else:
                 found[number] = free
-                free += 1
+                free = PhysicalQueueId(free + 1)
         if free > min(config.read_queues, config.write_queues):
             self._topics.put(msgspec.structs.replace(config, read_queues=free, write_queues=free))
         return found
 
-    def find_index(self, topic: str, queue_id: int) -> QueueIndex | None:
+    def find_index(self, topic: str, queue_id: PhysicalQueueId) -> QueueIndex | None:
         """Return a physical queue of this broker, or None if nothing was ever stored in it."""
         return self._store.find_queue(topic, queue_id)
 
-    def find_ends(self, topic: str, queues: Iterable[LogicalQueue]) -> dict[int, int]:
+    def find_ends(self, topic: str, queues: Iterable[LogicalQueue]) -> dict[PhysicalQueueId, PhysicalOffset]:
         """Return the ends of the leader segments of *queues* on this broker, by physical queue id."""
         indexes = {queue.leader.queue_id: self._store.find_queue(topic, queue.leader.queue_id) for queue in queues}
-        return {number: index.next_offset for number, index in indexes.items() if index is not None}
+        return {number: PhysicalOffset(index.next_offset) for number, index in indexes.items() if index is not None}
 
-    def count_bytes(self, topic: str, ends: Mapping[int, int]) -> int:
+    def count_bytes(self, topic: str, ends: Mapping[PhysicalQueueId, PhysicalOffset]) -> int:
         """Return the size in bytes of the records before *ends* in physical queues; all of them must be readable."""
         records: dict[int, int] = {}  # by position: a batch in one record has an entry per message
         for queue_id, end in ends.items():
@@ -350,7 +351,7 @@ class Mappings(Component):
         """Return every running or finished move of this broker, by id; not to be changed by the caller."""
         return self._moves
 
-    def find_move(self, topic: str, queue: int) -> MoveState | None:
+    def find_move(self, topic: str, queue: LogicalQueueId) -> MoveState | None:
         """Return the unfinished move of a queue, or None."""
         for state in self._moves.values():
             move = state.move
@@ -432,7 +433,7 @@ class Mappings(Component):
         for cache in self._caches:
             cache.clear()
 
-    def register_cache(self, cache: dict[tuple[str, int], Any]) -> None:
+    def register_cache(self, cache: dict[QueueKey, Any]) -> None:
         """Register a cache by logical queue; it is cleared whenever a placement may have changed."""
         self._caches.append(cache)
 

@@ -20,15 +20,16 @@ _OFFSET = struct.Struct(">q")
 _OFFSET_AT = 20
 
 
-def rewrite_offsets(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple[bytearray, int]:
+def rewrite_offsets(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple[bytearray, int | None]:
     """Return a copy of the consecutive records in *pieces* with the queue id and offsets of their logical queue.
 
-    The second value is the position of the last record in the copy; -1 if there is none.
+    The second value is the position of the last record in the copy; None if there is none.
     """
     data = bytearray()
     for piece in pieces:
         data += piece
-    at, last = 0, -1
+    at = 0
+    last = None
     while at + RECORD_SIZE_MIN <= len(data):
         (size,) = _SIZE.unpack_from(data, at)
         if size < RECORD_SIZE_MIN:
@@ -41,9 +42,10 @@ def rewrite_offsets(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple
     return data, last
 
 
-def find_last(records: Piece) -> int:
-    """Return the position of the last of consecutive records; -1 if there is none."""
-    at, last = 0, -1
+def find_last(records: Piece) -> int | None:
+    """Return the position of the last of consecutive records; None if there is none."""
+    at = 0
+    last = None
     while at + RECORD_SIZE_MIN <= len(records):
         (size,) = _SIZE.unpack_from(records, at)
         if size < RECORD_SIZE_MIN:

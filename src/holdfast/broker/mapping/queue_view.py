@@ -20,7 +20,7 @@ from holdfast.broker.mapping.mapping_table import Mappings, State
 from holdfast.broker.mapping.segment_queries import SegmentQueries
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.model.mapping import LogicalQueue, Segment, new_logical_queue
-from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue, PhysicalOffset, PhysicalQueueId
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, MessageQueue, PhysicalOffset, PhysicalQueueId, QueueKey
 from holdfast.model.scope import mock_broker
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_index import QueueIndex
@@ -153,7 +153,7 @@ class QueueView:
     @property
     def offset_min(self) -> LogicalOffset:
         """The lowest offset from which on the queue is complete, as far as known without asking other brokers."""
-        known: dict[int, PhysicalOffset] = {}
+        known: dict[int | None, PhysicalOffset] = {}
         for segment in self.queue.readable:
             reported = self._segments.known_minimum(self.topic, self.number, segment)
             if reported is not None:
@@ -254,7 +254,7 @@ class Queues:
         self.mappings: Mappings = segments.mappings
         self.store: MessageStore = segments.store
 
-    def resolve(self, topic: str, number: int, *, is_logical: bool | None = None) -> QueueView | None:
+    def resolve(self, topic: str, number: LogicalQueueId, *, is_logical: bool | None = None) -> QueueView | None:
         """Return the view of a queue; None if it is a logical queue that this broker does not lead.
 
         Args:
@@ -264,7 +264,7 @@ class Queues:
         """
         mapping = self.mappings.find(topic)
         if mapping is None or is_logical is False:
-            return self._physical(topic, number, is_segment=mapping is not None)
+            return self._physical(topic, PhysicalQueueId(number), is_segment=mapping is not None)
         if not self.mappings.placement(topic, number).is_led:
             return None
         name = MessageQueue(topic, mock_broker(mapping.scope), number)
@@ -275,7 +275,7 @@ class Queues:
         config = self.topics.find(topic)
         if self.mappings.is_static(topic):
             return self.all(topic)
-        return [self._physical(topic, number) for number in range(0 if config is None else config.read_queues)]
+        return self._all_physical(topic, 0 if config is None else config.read_queues)
 
     def all(self, topic: str) -> list[QueueView]:
         """Return all queues of *topic* that this broker serves, by number."""
@@ -286,9 +286,9 @@ class Queues:
 
     def physical(self, topic: str) -> list[QueueView]:
         """Return the physical queues of *topic* on this broker, by number."""
-        return [self._physical(topic, number) for number in range(self._count(topic))]
+        return self._all_physical(topic, self._count(topic))
 
-    def own_indexes(self, topic: str, number: int) -> list[QueueIndex]:
+    def own_indexes(self, topic: str, number: LogicalQueueId) -> list[QueueIndex]:
         """Return the physical queues here that hold messages of a queue, even if another broker leads it."""
         if self.mappings.is_static(topic):
             return self.mappings.own_indexes(topic, number)
@@ -297,11 +297,11 @@ class Queues:
 
     # Sends.
 
-    def find_state(self, topic: str, number: int) -> State:
+    def find_state(self, topic: str, number: LogicalQueueId) -> State:
         """Return who leads a queue. A queue of a normal topic is always open here, whether it exists or not."""
         return self.mappings.placement(topic, number).state if self.mappings.is_static(topic) else "open"
 
-    def find_target(self, topic: str, number: int) -> AppendTarget | None:
+    def find_target(self, topic: str, number: LogicalQueueId) -> AppendTarget | None:
         """Return where messages for a queue are stored; None if it is not open here."""
         if not self.mappings.is_static(topic):
             return AppendTarget(self.store.queue(topic, number))
@@ -322,7 +322,7 @@ class Queues:
         config = self.topics.find(topic)
         return [LogicalQueueId(number) for number in range(1 if config is None else max(1, config.write_queues))]
 
-    def has_number(self, topic: str, number: int) -> bool:
+    def has_number(self, topic: str, number: LogicalQueueId) -> bool:
         """Return whether *topic* has a queue of this number, wherever it is led."""
         if self.mappings.is_static(topic):
             return self.mappings.placement(topic, number).state != "unknown"
@@ -348,7 +348,7 @@ class Queues:
         """Whether other brokers may hold messages of any topic that is served here."""
         return bool(self.mappings.topics())
 
-    def led(self) -> Iterator[tuple[str, int]]:
+    def led(self) -> Iterator[QueueKey]:
         """Yield topic and number of the queues that this broker leads and may hand over."""
         return ((topic, number) for topic in self.mappings.topics() for number in self.mappings.led_queues(topic))
 
@@ -359,7 +359,7 @@ class Queues:
         """
         return self.find_state(view.topic, view.number) == "open"
 
-    def refuse(self, topic: str, number: int) -> Refusal:
+    def refuse(self, topic: str, number: LogicalQueueId) -> Refusal:
         """Return the refusal of a request for a logical queue that is not led here, worded as in RocketMQ."""
         return Refusal(
             ResponseCode.NOT_LEADER_FOR_QUEUE,
@@ -376,9 +376,12 @@ class Queues:
         config = self.topics.find(topic)
         return 0 if config is None else max(config.read_queues, config.write_queues)
 
-    def _physical(self, topic: str, number: int, *, is_segment: bool = False) -> QueueView:
+    def _all_physical(self, topic: str, count: int) -> list[QueueView]:
+        return [self._physical(topic, PhysicalQueueId(number)) for number in range(count)]
+
+    def _physical(self, topic: str, number: PhysicalQueueId, *, is_segment: bool = False) -> QueueView:
         broker = self.mappings.broker
-        queue = new_logical_queue(LogicalQueueId(number), broker, PhysicalQueueId(number))
+        queue = new_logical_queue(LogicalQueueId(number), broker, number)
         has_number = 0 <= number < self._count(topic)
         name = MessageQueue(topic, broker, number)
         return QueueView(name, queue, self.segments, has_number=has_number, is_segment=is_segment)

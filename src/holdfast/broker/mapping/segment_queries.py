@@ -19,7 +19,7 @@ from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.model.errors import PeerFailed
 from holdfast.model.mapping import Segment
 from holdfast.model.numbers import parse_count
-from holdfast.model.queue import PhysicalOffset
+from holdfast.model.queue import LogicalQueueId, PhysicalOffset
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_index import QueueIndex
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -45,7 +45,7 @@ class SegmentQueries:
         self.mappings = mappings
         self._view = view
         # (topic, queue, generation) -> lowest physical offset last reported by the segment's broker
-        self._minimums: dict[tuple[str, int, int], PhysicalOffset] = {}
+        self._minimums: dict[tuple[str, int, int | None], PhysicalOffset] = {}
         self.minimums_version = 0
 
     def index_of(self, topic: str, segment: Segment) -> QueueIndex | None:
@@ -62,21 +62,21 @@ class SegmentQueries:
 
     # Bounds.
 
-    def known_minimum(self, topic: str, number: int, segment: Segment) -> PhysicalOffset | None:
+    def known_minimum(self, topic: str, number: LogicalQueueId, segment: Segment) -> PhysicalOffset | None:
         """Return the lowest physical offset of a segment, as far as known without asking its broker."""
         if segment.broker != self.mappings.broker:
             return self._minimums.get((topic, number, segment.generation))
         index = self.index_of(topic, segment)
         return None if index is None else PhysicalOffset(index.offset_min)
 
-    def record_minimum(self, topic: str, number: int, segment: Segment, offset: int) -> None:
+    def record_minimum(self, topic: str, number: LogicalQueueId, segment: Segment, offset: int) -> None:
         """Cache the lowest physical offset that another broker reported for a segment."""
         key = (topic, number, segment.generation)
         if self._minimums.get(key) != offset:
             self._minimums[key] = PhysicalOffset(offset)
             self.minimums_version += 1
 
-    async def refresh_minimum(self, topic: str, number: int, segment: Segment) -> None:
+    async def refresh_minimum(self, topic: str, number: LogicalQueueId, segment: Segment) -> None:
         """Request the lowest offset of a segment from its broker, if that is another one and answers."""
         if segment.broker != self.mappings.broker:
             with suppress(PeerFailed):
@@ -97,7 +97,7 @@ class SegmentQueries:
         lowest = await self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
         return lowest, await self._fetch_end(topic, segment)
 
-    async def is_expired(self, topic: str, number: int, segment: Segment) -> bool:
+    async def is_expired(self, topic: str, number: LogicalQueueId, segment: Segment) -> bool:
         """Return whether all messages of a closed segment have expired.
 
         Raises:
@@ -108,7 +108,7 @@ class SegmentQueries:
             self.record_minimum(topic, number, segment, lowest)
         return lowest >= (highest if segment.end is None else segment.end)
 
-    def forget_segment(self, topic: str, number: int, segment: Segment) -> None:
+    def forget_segment(self, topic: str, number: LogicalQueueId, segment: Segment) -> None:
         """Drop the cached offset of an expired segment."""
         self._minimums.pop((topic, number, segment.generation), None)
 

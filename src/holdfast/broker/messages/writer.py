@@ -20,7 +20,7 @@ from holdfast.machine.turn import Turn
 from holdfast.model.delay import DelayLevels
 from holdfast.model.java_hash import java_hash
 from holdfast.model.numbers import parse_count
-from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, QueueKey
 from holdfast.model.topic import SCHEDULE_TOPIC
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, format_properties
@@ -73,7 +73,7 @@ class LogWriter:
         options: BrokerOptions,
         queues: Queues,
         levels: DelayLevels,
-        is_held: Callable[[tuple[str, int]], bool],
+        is_held: Callable[[QueueKey], bool],
         turn: Turn,
     ) -> None:
         self._turn = turn
@@ -132,7 +132,7 @@ class LogWriter:
         )
         return Stored(position, target.to_logical(PhysicalOffset(offset)), draft.queue_id)
 
-    def refuse_away(self, topic: str, number: int | None) -> Refusal:
+    def refuse_away(self, topic: str, number: LogicalQueueId | None) -> Refusal:
         """Return the refusal of a message for a queue that is not open here, in RocketMQ's words."""
         queue = topic if number is None else f"{topic}-{number}"
         return Refusal(

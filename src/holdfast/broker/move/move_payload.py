@@ -58,7 +58,7 @@ class MovePayload:
         """Announce the queues' consumers to *target*, before they reach it through brokers it does not know."""
         await self._members.report_to(target)
 
-    def pack(self, open_order: OpenQueues, queues: Collection[int]) -> OpenQueues:
+    def pack(self, open_order: OpenQueues, queues: Collection[LogicalQueueId]) -> OpenQueues:
         """Return *open_order* with the whole payload of these queues."""
         return msgspec.structs.replace(
             open_order,
@@ -69,7 +69,7 @@ class MovePayload:
             sinks=self._sinks.pack(open_order.topic, queues),
         )
 
-    def _pack_offsets(self, topic: str, queues: Collection[int]) -> dict[str, QueueOffsets]:
+    def _pack_offsets(self, topic: str, queues: Collection[LogicalQueueId]) -> dict[str, QueueOffsets]:
         """Return the committed offsets of these queues: group to queue to offset.
 
         Includes groups that have no offset in these queues: they lag there, and the new leader may not know them yet.
@@ -79,7 +79,7 @@ class MovePayload:
             for group in self._offsets.groups_of(topic)
         }
 
-    def forget(self, topic: str, queues: Collection[int]) -> None:
+    def forget(self, topic: str, queues: Collection[LogicalQueueId]) -> None:
         """Forget the locks, pending resets and sink states of queues that have moved away."""
         self._offsets.forget_resets(topic, queues)
         self._locks.forget_queues(topic, queues)
@@ -143,7 +143,7 @@ class MovePayload:
                 self._offsets.forget_queue(state.move.topic, LogicalQueueId(queue))
             self.unpack(state.opening, state.move.queues)
 
-    def unpack(self, open_order: OpenQueues, queues: Collection[int]) -> None:
+    def unpack(self, open_order: OpenQueues, queues: Collection[LogicalQueueId]) -> None:
         """Adopt the payload in *open_order* for these of its queues."""
         for group, offsets in open_order.offsets.items():
             self._groups.ensure(group)

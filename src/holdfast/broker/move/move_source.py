@@ -36,7 +36,7 @@ from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
-from holdfast.model.queue import PhysicalQueueId
+from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.store.queues.queue_index import QueueIndex
 from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -329,7 +329,7 @@ class MoveSource(MasterComponent):
             address=self._view.address(self._name) or "",
         )
 
-    def _grant(self, state: MoveState, physical: dict[int, int]) -> int:
+    def _grant(self, state: MoveState, physical: dict[LogicalQueueId, PhysicalQueueId]) -> int:
         """Stop the sends, fix the ends and write the grant, all in this event. Return the log position to sync.
 
         Raises:
@@ -387,7 +387,7 @@ class MoveSource(MasterComponent):
             return  # A forced move ended this move.
         self._finish(self._mappings.moves()[move_id], copied)
 
-    def _find_unopened(self, state: MoveState) -> list[int]:
+    def _find_unopened(self, state: MoveState) -> list[LogicalQueueId]:
         """Return the queues of a granted move that are still sealed here and that its target has yet to open."""
         mapping, target = self._mapping(state.move.topic), state.move.target
         led = mapping.led_queues
@@ -438,7 +438,7 @@ class MoveSource(MasterComponent):
 
     # Failed and partial moves.
 
-    def drop_queue(self, topic: str, queue: int, reason: str) -> None:
+    def drop_queue(self, topic: str, queue: LogicalQueueId, reason: str) -> None:
         """Drop one queue from its move, because another broker leads it now. The rest of a granted move continues."""
         for state in self._own_moves():
             move = state.move

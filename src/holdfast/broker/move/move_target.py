@@ -38,6 +38,7 @@ from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, Record
 from holdfast.model.mapping import LogicalQueue, TopicMapping, check_queue
 from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import require_in_scope, to_shown_scope
+from holdfast.model.segment import is_newer
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import from_wire_segment
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -130,16 +131,14 @@ class MoveTarget(MasterComponent):
             self._suspects.add(order.topic.name)  # Either broker may be out of date, also this one.
             raise
         received = [_with_own_ends(mapping, queue) for queue in received]
-        earlier: dict[int, int | None] = {
+        earlier: dict[LogicalQueueId, PhysicalQueueId | None] = {
             queue.queue: _prepared_before(mapping, queue, self._name) for queue in received
         }
         mapping = mapping.with_queues(*received)
         new = [queue for queue in received if earlier[queue.queue] is None]
         allocated = self._mappings.allocate(mapping, [queue.queue for queue in new])
         physical = {number: allocated[number] if queue_id is None else queue_id for number, queue_id in earlier.items()}
-        prepared = mapping.with_queues(
-            *(queue.prepare(self._name, PhysicalQueueId(physical[queue.queue])) for queue in received)
-        )
+        prepared = mapping.with_queues(*(queue.prepare(self._name, physical[queue.queue]) for queue in received))
         now_ms = self._turn.now_ms
         move = Move(
             id=order.move,
@@ -210,7 +209,7 @@ class MoveTarget(MasterComponent):
         mapping = self._mappings.find(open_order.topic)
         for received in map(to_queue, open_order.queues):
             own = None if mapping is None else mapping.queues.get(received.queue)
-            if own is None or own.generation < received.generation:
+            if own is None or is_newer(received.generation, own.generation):
                 continue
             segment = own.find(received.generation)
             # Another broker may have reported the segment as one that was perhaps opened.
@@ -252,7 +251,7 @@ class MoveTarget(MasterComponent):
     def _is_opened(self, topic: str, received: LogicalQueue) -> bool:
         mapping = self._mappings.find(topic)
         own = None if mapping is None else mapping.queues.get(received.queue)
-        return own is not None and own.generation >= received.generation
+        return own is not None and not is_newer(received.generation, own.generation)
 
     def _find_mapping(self, open_order: OpenQueues) -> TopicMapping:
         mapping = self._mappings.find(open_order.topic)
@@ -320,7 +319,7 @@ class MoveTarget(MasterComponent):
                 "own queues", f"logical queue {received.queue} of {mapping.topic} would not open on {self._name}"
             )
         own = mapping.queues.get(received.queue)
-        if own is not None and own.generation >= leader.generation:
+        if own is not None and not is_newer(leader.generation, own.generation):
             return False
         prepared = None if own is None else own.prepared
         if prepared is None or prepared.physical_queue != leader.physical_queue:
@@ -407,7 +406,7 @@ class MoveTarget(MasterComponent):
                 # The other queues of the same move can still be opened when they are handed over.
                 self.cancel_move(state, "a forced move came first")
 
-    def _is_superseded(self, topic: str, number: int) -> bool:
+    def _is_superseded(self, topic: str, number: LogicalQueueId) -> bool:
         placement = self._mappings.placement(topic, number)
         newer = self._view.leader_above(topic, number, placement.generation)
         return placement.state == "prepared" and newer not in {None, self._name}
@@ -424,7 +423,7 @@ class MoveTarget(MasterComponent):
         mapping = self._unprepare(mapping, move, move.queues)
         return self._mappings.change(mapping, move=ended)
 
-    def _unprepare(self, mapping: TopicMapping, move: Move, numbers: Iterable[int]) -> TopicMapping:
+    def _unprepare(self, mapping: TopicMapping, move: Move, numbers: Iterable[LogicalQueueId]) -> TopicMapping:
         """Return the mapping without the segments prepared for *numbers*, except those another pending move needs."""
         other_moves = [
             state.move for state in self._incoming() if state.move.topic == move.topic and state.move.id != move.id
@@ -475,7 +474,7 @@ def _require_newer(mapping: TopicMapping, received: LogicalQueue) -> None:
     own = mapping.queues.get(received.queue)
     if own is None:
         return
-    if own.generation > received.generation or (own.leader.broker == mapping.broker and own.leader.is_open):
+    if is_newer(own.generation, received.generation) or (own.leader.broker == mapping.broker and own.leader.is_open):
         raise MappingRefused(
             "rising generations",
             f"logical queue {received.queue} of {mapping.topic} is at generation {own.generation} on {mapping.broker},"
@@ -493,7 +492,7 @@ def _with_own_ends(mapping: TopicMapping, received: LogicalQueue) -> LogicalQueu
     return received if own is None else received.reconcile(own)
 
 
-def _prepared_before(mapping: TopicMapping, received: LogicalQueue, broker: str) -> int | None:
+def _prepared_before(mapping: TopicMapping, received: LogicalQueue, broker: str) -> PhysicalQueueId | None:
     """Return the physical queue that an earlier attempt prepared for a logical one, or None."""
     own = mapping.queues.get(received.queue)
     prepared = None if own is None else own.prepared

@@ -24,6 +24,7 @@ from holdfast.broker.move.move_source import MoveSource
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.topic import FORWARD_TOPIC, MAPPING_TOPIC
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_index import QueueIndex
@@ -94,9 +95,9 @@ class SegmentExpiry(MasterComponent):
 
     # At the leader.
 
-    async def _find_expired(self, topic: str, silent: set[str]) -> list[tuple[int, Segment]]:
+    async def _find_expired(self, topic: str, silent: set[str]) -> list[tuple[LogicalQueueId, Segment]]:
         """Return the closed segments of queues led here that hold no more records; asks their brokers."""
-        expired: list[tuple[int, Segment]] = []
+        expired: list[tuple[LogicalQueueId, Segment]] = []
         mapping = self._mappings.find(topic)
         for number in [] if mapping is None else self._mappings.led_queues(topic):
             assert mapping is not None
@@ -112,10 +113,10 @@ class SegmentExpiry(MasterComponent):
                     expired.append((number, segment))
         return expired
 
-    async def _expire(self, topic: str, segments: Iterable[tuple[int, Segment]]) -> None:
+    async def _expire(self, topic: str, segments: Iterable[tuple[LogicalQueueId, Segment]]) -> None:
         """Record expired segments. Skip queues that this broker stopped leading while it waited for answers."""
         mapping = self._mappings.find(topic)
-        changed: dict[int, LogicalQueue] = {}
+        changed: dict[LogicalQueueId, LogicalQueue] = {}
         for number, segment in segments:
             if mapping is None or self._mappings.placement(topic, number).state != "open":
                 continue
@@ -207,5 +208,5 @@ def _closed(queue: LogicalQueue) -> list[Segment]:
     return [
         segment
         for segment in queue.readable
-        if segment.is_decided and segment.generation < queue.generation and (segment.is_sealed or not segment.forced)
+        if segment.is_decided and queue.is_before_leader(segment) and (segment.is_sealed or not segment.forced)
     ]

@@ -23,7 +23,7 @@ from holdfast.machine.turn import Turn
 from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.java_hash import java_hash
-from holdfast.model.queue import PhysicalOffset
+from holdfast.model.queue import LogicalQueueId, PhysicalOffset
 from holdfast.store.log.commit_log import RecordDraft
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.batch import split_items
@@ -76,7 +76,13 @@ class BatchSends:
         return self._stage_split(fields, body, born_host, queue_id, target)
 
     def _stage_inner(
-        self, fields: SendFields, inner: InnerBatch, body: Piece, born_host: bytes, queue_id: int, target: AppendTarget
+        self,
+        fields: SendFields,
+        inner: InnerBatch,
+        body: Piece,
+        born_host: bytes,
+        queue_id: LogicalQueueId,
+        target: AppendTarget,
     ) -> SendAnswer | Refusal:
         """Stage a batch as one record."""
         size = len(body)
@@ -106,7 +112,7 @@ class BatchSends:
         )
 
     def _stage_split(
-        self, fields: SendFields, body: Piece, born_host: bytes, queue_id: int, target: AppendTarget
+        self, fields: SendFields, body: Piece, born_host: bytes, queue_id: LogicalQueueId, target: AppendTarget
     ) -> SendAnswer | Refusal:
         """Stage the messages of a batch as contiguous records."""
         try:
@@ -147,7 +153,7 @@ class BatchSends:
             queue_offset=target.to_logical(PhysicalOffset(staged[0][1])),
         )
 
-    def _find_stamp(self, fields: SendFields, queue: int, count: int) -> SinkStamp | Refusal | None:
+    def _find_stamp(self, fields: SendFields, queue: LogicalQueueId, count: int) -> SinkStamp | Refusal | None:
         """Return the sink stamp of a batch, None if it has none, or why its rows cannot be stored exactly once."""
         if SINK not in fields.properties:
             return None

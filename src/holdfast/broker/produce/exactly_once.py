@@ -33,6 +33,7 @@ from holdfast.machine.kept_file import KeptFile
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
+from holdfast.model.queue import LogicalQueueId
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE, ENTRY, QueueIndex
@@ -90,7 +91,7 @@ class SinkProgress(Component):
 
     # Sends.
 
-    def validate(self, topic: str, queue: int, stamp: SinkStamp) -> Refusal | None:
+    def validate(self, topic: str, queue: LogicalQueueId, stamp: SinkStamp) -> Refusal | None:
         """Return why rows cannot be accepted now, or None if they can."""
         known = self._table.get((topic, queue), {}).get((stamp.query, stamp.partition))
         if known is None or known.batch < stamp.batch:
@@ -105,7 +106,7 @@ class SinkProgress(Component):
             return Refusal(ResponseCode.SINK_OUT_OF_SEQUENCE, msgspec.json.encode(known).decode())
         return None
 
-    def _check_new(self, topic: str, queue: int, stamp: SinkStamp, *, is_known: bool) -> Refusal | None:
+    def _check_new(self, topic: str, queue: LogicalQueueId, stamp: SinkStamp, *, is_known: bool) -> Refusal | None:
         if not is_known and not stamp.accepts_unknown and self._was_forced(topic, queue):
             return Refusal(
                 ResponseCode.SINK_REFUSED,
@@ -120,7 +121,7 @@ class SinkProgress(Component):
             return Refusal(ResponseCode.SINK_OUT_OF_SEQUENCE, msgspec.json.encode(state).decode())
         return None
 
-    def note_staged(self, topic: str, queue: int, stamp: SinkStamp, position: int) -> None:
+    def note_staged(self, topic: str, queue: LogicalQueueId, stamp: SinkStamp, position: int) -> None:
         """Note rows that were staged, the last of them at *position*."""
         state = msgspec.structs.replace(to_state(stamp, queue), position=position + 1, changed_ms=self._turn.now_ms)
         writer = (stamp.query, stamp.partition)
@@ -144,7 +145,7 @@ class SinkProgress(Component):
         noted = self._table.get((topic, queue), {}).get(writer)
         return noted is None or noted.position <= self._store.written
 
-    def _was_forced(self, topic: str, queue: int) -> bool:
+    def _was_forced(self, topic: str, queue: LogicalQueueId) -> bool:
         mapping = self._mappings.find(topic)
         found = None if mapping is None else mapping.queues.get(queue)
         return found is not None and any(segment.forced for segment in found.segments)
@@ -158,7 +159,7 @@ class SinkProgress(Component):
 
     # Moves.
 
-    def pack(self, topic: str, queues: Collection[int]) -> list[SinkState]:
+    def pack(self, topic: str, queues: Collection[LogicalQueueId]) -> list[SinkState]:
         """Return the progress that moves with these queues."""
         return [state for queue in queues for state in self._table.get((topic, queue), {}).values()]
 
@@ -174,7 +175,7 @@ class SinkProgress(Component):
         """Return the queues of *topic* that are led here."""
         return list(self._mappings.led_queues(topic))
 
-    def forget(self, topic: str, queues: Iterable[int]) -> None:
+    def forget(self, topic: str, queues: Iterable[LogicalQueueId]) -> None:
         """Drop the progress of queues that other brokers lead now."""
         for queue in queues:
             if self._table.pop((topic, queue), None) is not None:
@@ -221,7 +222,7 @@ class SinkProgress(Component):
                 if log is not None:
                     self._load_queue(topic, queue, log, start)
 
-    def _load_queue(self, topic: str, queue: int, log: QueueIndex, start: int) -> None:
+    def _load_queue(self, topic: str, queue: LogicalQueueId, log: QueueIndex, start: int) -> None:
         for position in _positions(log, log.find_from(start)):
             try:
                 record = self._store.read_record(position)

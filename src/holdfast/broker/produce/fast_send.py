@@ -88,8 +88,7 @@ class FastSends:
     """Stages the messages of runs.
 
     Attributes:
-        away_indexes: Indexes in the run of sends for other brokers. The relaying component removes them. None if there
-            is no such component: then these sends are refused.
+        away_indexes: Indexes in the run of sends for other brokers; the caller drains and diverts them.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class FastSends:
         self._mappings = self._queues.mappings
         self._relay = relay
         self._guard = guard
-        self.away_indexes: list[int] | None = []
+        self.away_indexes: list[int] = []
         self._slow_sends = slow_sends
         self._stats = stats
         store_host = pack_host(options.address)
@@ -160,9 +159,8 @@ class FastSends:
                 or fields.batch
                 or _DELAY in properties
                 or _UNIQUE not in properties
-                or (
-                    "M" in properties and (_TIMER in properties or _INNER in properties)
-                )  # The search for one letter is the cheapest.
+                # The search for one letter is the cheapest.
+                or ("M" in properties and (_TIMER in properties or _INNER in properties))
                 or len(properties) > _PROPERTIES_HOT_MAX
                 or len(body) > body_size_max
             ):
@@ -190,6 +188,11 @@ class FastSends:
             self._stage_plain(topic, target, plain, drafts, answers)
         return answers
 
+    def drain_away(self) -> list[int]:
+        """Return the indexes of the sends for other brokers, and clear them."""
+        drained, self.away_indexes = self.away_indexes, []
+        return drained
+
     def _stage_plain(
         self,
         topic: str,
@@ -202,15 +205,15 @@ class FastSends:
         template = self._template
         if target.deltas is not None:
             self._stage_logical(target.deltas, headers, drafts, answers)
-            self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
-            return
-        staged = self._store.stage_run(drafts, self._turn.now_ms)
-        answers += [
-            b""
-            if header.flag & ONE_WAY
-            else PREFIXES[len(answer := template % (header.fields.queue_id, position, offset, header.opaque))] + answer
-            for header, (position, offset) in zip(headers, staged, strict=True)
-        ]
+        else:
+            staged = self._store.stage_run(drafts, self._turn.now_ms)
+            answers += [
+                b""
+                if header.flag & ONE_WAY
+                else PREFIXES[len(answer := template % (header.fields.queue_id, position, offset, header.opaque))]
+                + answer
+                for header, (position, offset) in zip(headers, staged, strict=True)
+            ]
         self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
 
     def _stage_logical(
@@ -298,13 +301,11 @@ class FastSends:
         """Store a message that is not plain, or refuse it; return its answer. *queue* is its queue if open here."""
         result: SendAnswer | Refusal
         try:
-            if queue is None:
-                away_refusal = self._slow_sends.find_leader_refusal(header.fields)
-                is_away = away_refusal is not None or self._guard.is_create_unsafe(header.fields)
-                if is_away and self.away_indexes is not None:
-                    self.away_indexes.append(run_index)
-                    return b""
-                refusal = refusal or away_refusal
+            if queue is None and (
+                self._slow_sends.is_away(header.fields) or self._guard.is_create_unsafe(header.fields)
+            ):
+                self.away_indexes.append(run_index)
+                return b""
             if refusal is not None:
                 result = refusal
             elif header.fields.batch or claims_inner_batch(header.fields):

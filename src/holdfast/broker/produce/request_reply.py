@@ -65,7 +65,7 @@ class ReplyHandler(Component):
         config = self._guard.create_for_send(fields.topic, fields.default_topic, fields.default_topic_queue_nums)
         if isinstance(config, Refusal):
             return config
-        queue_id = fields.queue_id if 0 <= fields.queue_id < config.write_queues else 0
+        queue_id = LogicalQueueId(fields.queue_id if 0 <= fields.queue_id < config.write_queues else 0)
         properties = parse_properties(fields.properties)
         stored = self._writer.append(self._to_draft(fields, queue_id, properties, request))
         if isinstance(stored, Refusal):
@@ -91,7 +91,9 @@ class ReplyHandler(Component):
             return request.answer(fields=answer)
         return request.answer(ResponseCode.SYSTEM_ERROR, f"push reply message to {receiver} fail.", fields=answer)
 
-    def _to_draft(self, fields: SendFields, queue_id: int, properties: dict[str, str], request: Request) -> Draft:
+    def _to_draft(
+        self, fields: SendFields, queue_id: LogicalQueueId, properties: dict[str, str], request: Request
+    ) -> Draft:
         try:
             born_host = pack_host(request.peer)
         except LocalProtocolError:  # a peer without a numeric address: a socket of the same machine
@@ -108,7 +110,9 @@ class ReplyHandler(Component):
             reconsume_times=fields.reconsume_times,
         )
 
-    def _to_push(self, fields: SendFields, queue_id: int, properties: dict[str, str], request: Request) -> Command:
+    def _to_push(
+        self, fields: SendFields, queue_id: LogicalQueueId, properties: dict[str, str], request: Request
+    ) -> Command:
         pushed = PushedReplyFields(
             producer_group=fields.producer_group,
             topic=fields.topic,

@@ -77,22 +77,21 @@ class SlowSends:
         self._rng = rng
         self._unique_ids = UniqueIds(host=store_host[:-4], process=rng.getrandbits(16), salt=rng.getrandbits(32))
 
-    def find_leader_refusal(self, fields: SendFields) -> Refusal | None:
-        """Return why the queue that a message names is not for this broker now, or None if it is.
+    def is_away(self, fields: SendFields) -> bool:
+        """Return whether the queue that a message names is not for this broker now.
 
         A half message stays on the broker that its producer knows, because the producer sends its decision there; the
         committed message goes to the leader.
         """
         topic, number = fields.topic, fields.wanted_queue
         if number is None:
-            return None  # `_choose_queue` chooses one that is open here.
+            return False  # `_choose_queue` chooses one that is open here.
         is_half = fields.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
         if is_half and self._queues.has_number(topic, number):
-            return None
-        is_away = self._relay.is_away((topic, number), Relaying.SEND)
-        return self.writer.refuse_away(topic, number) if is_away else None
+            return False
+        return self._relay.is_away((topic, number), Relaying.SEND)
 
-    def find_target(self, topic: str, number: int) -> AppendTarget | Refusal:
+    def find_target(self, topic: str, number: LogicalQueueId) -> AppendTarget | Refusal:
         """Return where messages for a validated queue are stored, or the refusal if it is not open here."""
         return self._queues.find_target(topic, number) or self.writer.refuse_away(topic, number)
 

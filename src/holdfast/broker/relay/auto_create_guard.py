@@ -28,12 +28,12 @@ from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.relay.relay import Relay
-from holdfast.broker.relay.relay_client import QueueKey
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.component import Component
 from holdfast.machine.events import ChannelId
 from holdfast.machine.turn import Turn
 from holdfast.model.access.identity import Identity
+from holdfast.model.queue import QueueKey
 from holdfast.model.topic import RETRY_PREFIX, TopicConfig
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command, response

@@ -19,6 +19,7 @@ from holdfast.broker.tables.journal import Journal
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.topic import FORWARD_TOPIC
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.records.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -86,7 +87,7 @@ class ForwardedNames:
         self._journal.append([record], self._turn.now_ms)
         self._insert(record, fields.settled)
 
-    def names_of(self, topic: str, queues: Collection[int]) -> list[AcceptedForward]:
+    def names_of(self, topic: str, queues: Collection[LogicalQueueId]) -> list[AcceptedForward]:
         """Return the names of the messages in these queues."""
         return [
             mark
@@ -98,7 +99,7 @@ class ForwardedNames:
     def adopt(self, marks: Iterable[AcceptedForward]) -> None:
         """Record the names that moved here with a queue. The record of the move persists them."""
         for mark in marks:
-            self._insert(mark, -1)
+            self._insert(mark, settled=0)
 
     def _insert(self, mark: AcceptedForward, settled: int) -> None:
         key = (mark.source, mark.stream)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.relay.relay_client import QueueKey
+from holdfast.model.queue import QueueKey
 
 
 class HeldLeases:
@@ -26,7 +26,7 @@ class HeldLeases:
         self.is_enabled = options.auto_force and bool(options.namesrv)
         self.majority = len(set(options.namesrv)) // 2 + 1
         self.elapsed_ms = 0
-        self.ends: dict[QueueKey, tuple[int, int]] = {}
+        self.ends: dict[QueueKey, tuple[int | None, int]] = {}
         self._mappings = mappings
         self._name = options.name
         self._namesrv = ", ".join(dict.fromkeys(options.namesrv))

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.relay.relay_client import QueueKey, Target
+from holdfast.broker.relay.relay_client import Target
 from holdfast.model.leadership import NO_LEADER, Leader
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import MessageQueue, QueueKey
 from holdfast.model.scope import NO_BROKER, mock_broker
+from holdfast.model.segment import is_newer
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import BadField, from_fields
 from holdfast.wire.requests.relay import RelayAnswer
@@ -33,7 +34,7 @@ class LeaderLookup:
         found, reported = self._mappings.placement(*queue_key), self._view.find_leader(*queue_key)
         if reported.broker == self._mappings.broker and found.state == "elsewhere" and not found.leader:
             return NO_LEADER  # This broker did lead it, until its mapping was deleted.
-        is_own_newest = reported.broker == NO_BROKER or reported.generation <= found.generation
+        is_own_newest = reported.broker == NO_BROKER or not is_newer(reported.generation, found.generation)
         return Leader(found.leader, found.generation) if found.leader and is_own_newest else reported
 
     def find_leader_name(self, queue_key: QueueKey) -> str | None:
@@ -94,7 +95,7 @@ class LeaderLookup:
         if mapping is None or not reported.leader:
             return False
         before = self.find(queue_key)
-        if reported.leader == before.broker and reported.generation < before.generation:
+        if reported.leader == before.broker and is_newer(before.generation, reported.generation):
             # The leader knows its generation best, unless it lost data. A topic created again restarts its generations.
             self._view.forget_leader(*queue_key)
             return False

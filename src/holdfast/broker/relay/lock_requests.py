@@ -77,10 +77,10 @@ class LockRequests(Component):
         local: list[MessageQueue] = []
         away: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
-            if not self._relay.is_away((queue.topic, queue.queue_id), Relaying.LOCK):
+            if not self._relay.is_away(queue.key, Relaying.LOCK):
                 local.append(queue)
                 continue
-            leader = self._relay.find_leader_name((queue.topic, queue.queue_id)) or f"unknown {queue.queue_id}"
+            leader = self._relay.find_leader_name(queue.key) or f"unknown {queue.queue_id}"
             away.setdefault((queue.topic, leader), []).append(queue)
         return local, list(away.values())
 
@@ -88,5 +88,4 @@ class LockRequests(Component):
         command = Command(
             code=request.command.code, body=java_json.encode(msgspec.structs.replace(body, mq_set=queues))
         )
-        queue_key = (queues[0].topic, queues[0].queue_id)
-        return await self._relay.relay_to_leader(command, queue_key, request.channel, request.sender)
+        return await self._relay.relay_to_leader(command, queues[0].key, request.channel, request.sender)

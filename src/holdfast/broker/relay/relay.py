@@ -40,7 +40,6 @@ from holdfast.broker.relay.guests import Guests
 from holdfast.broker.relay.held_leases import HeldLeases
 from holdfast.broker.relay.leader_lookup import LeaderLookup
 from holdfast.broker.relay.relay_client import (
-    QueueKey,
     RelayClient,
     Target,
     WaitingRequest,
@@ -57,13 +56,15 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.numbers import parse_count
+from holdfast.model.queue import LogicalQueueId, QueueKey
 from holdfast.model.scope import NO_BROKER
+from holdfast.model.segment import is_newer
 from holdfast.wire.cluster.route import MAPPING_FIELD
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command, encode_command, response
 from holdfast.wire.frames.frame import Frame
 from holdfast.wire.requests.pull import SUSPEND
-from holdfast.wire.requests.relay import GENERATION_FIELD, HOPS_MAX, LEADER_FIELD, copy_frame
+from holdfast.wire.requests.relay import HOPS_MAX, LEADER_FIELD, copy_frame, leader_fields
 from holdfast.wire.requests.table import Relaying, RequestSpec, relaying_of
 
 TIMER: Final = "held requests"
@@ -131,13 +132,13 @@ class Relay(Component):
 
     # Held requests.
 
-    def hold(self, topic: str, queues: Iterable[int]) -> None:
+    def hold(self, topic: str, queues: Iterable[LogicalQueueId]) -> None:
         """Hold the requests for these queues until `release`."""
         for queue in queues:
             self.moving.setdefault((topic, queue), [])
         self._mappings.version += 1  # Cached send targets must be looked up again.
 
-    def release(self, topic: str, queues: Iterable[int]) -> None:
+    def release(self, topic: str, queues: Iterable[LogicalQueueId]) -> None:
         """Replay the requests held for these queues, in order."""
         for queue in queues:
             for waiting in self.moving.pop((topic, queue), ()):
@@ -145,12 +146,12 @@ class Relay(Component):
                 self._turn.replay(waiting.channel, waiting.frame, waiting.sender)
         self._mappings.version += 1
 
-    def suspend_sends(self, topic: str, queues: Iterable[int], condition: str) -> None:
+    def suspend_sends(self, topic: str, queues: Iterable[LogicalQueueId], condition: str) -> None:
         """Accept no sends of these queues until `resume_sends`, even if `release` is called for them before."""
         self.suspended.update(((topic, queue), condition) for queue in queues)
         self._mappings.version += 1
 
-    def resume_sends(self, topic: str, queues: Iterable[int]) -> None:
+    def resume_sends(self, topic: str, queues: Iterable[LogicalQueueId]) -> None:
         """Accept sends of these queues again, and replay the requests held meanwhile."""
         numbers = list(queues)
         for queue in numbers:
@@ -454,7 +455,7 @@ class Relay(Component):
 
     # Leaders.
 
-    def may_accept_sends(self, topic: str, queues: Iterable[int]) -> bool:
+    def may_accept_sends(self, topic: str, queues: Iterable[LogicalQueueId]) -> bool:
         """Return whether this broker may accept sends of all these queues, if it leads them."""
         return all(self._find_obstacle((topic, queue)) is None for queue in queues)
 
@@ -473,20 +474,20 @@ class Relay(Component):
         """Return the name of the known leader of a queue without querying another server, or None if it is unknown."""
         return self._leader_lookup.find_leader_name(queue_key)
 
-    def find_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
+    def find_leader(self, queue_key: QueueKey) -> tuple[Leader, str]:
         """Return the leader of a queue and its address; `NO_LEADER` while a move is being decided, or if unknown."""
-        leader = NO_LEADER if self._is_moving((topic, queue)) else self._leader_lookup.find((topic, queue))
+        leader = NO_LEADER if self._is_moving(queue_key) else self._leader_lookup.find(queue_key)
         return leader, self._leader_lookup.address(leader)
 
-    def is_superseded(self, topic: str, queue: int, generation: int) -> bool:
+    def is_superseded(self, queue_key: QueueKey, generation: int | None) -> bool:
         """Return whether this broker leads a queue in an older generation than another broker knows.
 
         It then was replaced by force, or lost data. It suspects the topic, and refuses requests of that generation.
         """
-        placement = self._mappings.placement(topic, queue)
-        if placement.state != "open" or placement.generation >= generation:
+        placement = self._mappings.placement(*queue_key)
+        if placement.state != "open" or not is_newer(generation, placement.generation):
             return False
-        self.suspects.add(topic)
+        self.suspects.add(queue_key[0])
         return True
 
     async def _find_target(self, queue_key: QueueKey) -> Target | None:
@@ -501,7 +502,7 @@ class Relay(Component):
     def _add_leader(self, queue_key: QueueKey, answer: Command) -> bytes:
         """Return the encoded answer, with the leader of the queue added."""
         leader = self._leader_lookup.find(queue_key)
-        answer.fields |= {LEADER_FIELD: leader.broker, GENERATION_FIELD: str(leader.generation)}
+        answer.fields |= leader_fields(leader)
         return encode_command(answer)
 
     def _refuse_not_leader(self, waiting: WaitingRequest, queue_key: QueueKey) -> None:

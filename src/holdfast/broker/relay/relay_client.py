@@ -20,7 +20,7 @@ from holdfast.machine.events import ChannelId
 from holdfast.machine.turn import Turn
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
-from holdfast.model.segment import UNKNOWN_GENERATION
+from holdfast.model.queue import QueueKey
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, decode_command
 from holdfast.wire.frames.fields import BadField, from_fields, to_fields
@@ -34,10 +34,6 @@ _SLACK_MS: Final = 300
 _REFUSAL_SIZE_MAX: Final = 4_096
 # The receiver processed the envelope, or processed nothing because it does not lead the queue.
 _ANSWERED: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NOT_LEADER_FOR_QUEUE})
-
-
-QueueKey = tuple[str, int]
-"""Topic and logical queue."""
 
 
 class WaitingRequest(msgspec.Struct, eq=False):
@@ -62,12 +58,12 @@ class Target(msgspec.Struct, frozen=True):
     """The presumed leader of a queue.
 
     Attributes:
-        generation: The lowest generation in which it may lead.
+        generation: The lowest generation in which it may lead; None if it is not known.
     """
 
     queue_key: QueueKey
     address: str
-    generation: int = UNKNOWN_GENERATION
+    generation: int | None = None
 
 
 class RelayClient:

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from typing import Final
 
 from holdfast.access.door import Door
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, is_guest
 from holdfast.broker.relay.guests import Guest, Guests
 from holdfast.broker.relay.relay import Relay
 from holdfast.machine.component import Component
@@ -28,6 +28,7 @@ from holdfast.machine.events import ChannelId
 from holdfast.machine.turn import Turn
 from holdfast.model.access.identity import IdentityKind
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.leadership import NO_LEADER
 from holdfast.model.scope import NO_BROKER
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import decode_command, encode_command, encode_head, response
@@ -96,7 +97,7 @@ class RelayedClients(Component):
             if known is not None:
                 known.waiting.append(request)
                 return None
-        if self._relay.is_superseded(fields.topic, fields.queue, fields.generation):
+        if fields.queue is not None and self._relay.is_superseded((fields.topic, fields.queue), fields.generation):
             remark = f"queue {fields.queue} of {fields.topic} is not led here in generation {fields.generation}"
             leader = to_fields(self._describe_leader(request))
             return response(request.command, ResponseCode.NOT_LEADER_FOR_QUEUE, remark, fields=leader)
@@ -150,7 +151,7 @@ class RelayedClients(Component):
         """
         passed: list[Effect] = []
         for effect in self._turn.drain_effects():
-            if not isinstance(effect, SendBytes | CloseChannel | Fault) or effect.channel >= 0:
+            if not (isinstance(effect, SendBytes | CloseChannel | Fault) and is_guest(effect.channel)):
                 passed.append(effect)
                 continue
             guest = self.unanswered.get(effect.channel)
@@ -193,7 +194,9 @@ class RelayedClients(Component):
     def _describe_leader(self, request: Request) -> RelayAnswer:
         """Return the fields of the answer to an envelope: this process, and the leader of the queue."""
         fields = request.header_as(RelayFields)
-        leader, address = self._relay.find_leader(fields.topic, fields.queue)
+        leader, address = NO_LEADER, ""
+        if fields.queue is not None:
+            leader, address = self._relay.find_leader((fields.topic, fields.queue))
         if leader.broker == NO_BROKER:
             return RelayAnswer(boot=self.boot)
         return RelayAnswer(boot=self.boot, leader=leader.broker, generation=leader.generation, address=address)

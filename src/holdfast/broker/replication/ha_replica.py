@@ -110,7 +110,7 @@ class HaReplica(Component):
         self._intact_end = _POSITION_MAX if store.recovered.is_clean else store.recovered.start
         self._heartbeats = 0  # Heartbeats received instead of the data to compare.
         self._durable = int(store.written)
-        self._reported = -1
+        self._reported = 0
         self._reported_ms = 0
         self._retry_ms = 0
         self._is_missing_logged = False  # A missing master was logged, and it has not been followed since.

@@ -304,7 +304,8 @@ class TableSync(Component):
                 create = Command(code=RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=java_json.encode(config))
                 await PeerCall(address, create)
             for queue_id, offset in queues.items():
-                if offset > master_offsets.get(key, {}).get(queue_id, -1):
+                masters = master_offsets.get(key, {}).get(queue_id)
+                if masters is None or offset > masters:
                     fields = UpdateOffsetFields(
                         consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
                     )

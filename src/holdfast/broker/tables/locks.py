@@ -17,13 +17,10 @@ from holdfast.broker.flow.request import Timers
 from holdfast.broker.tables.clients import TIMER as CLIENTS_TIMER
 from holdfast.machine.component import Component
 from holdfast.machine.turn import Turn
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue, QueueKey
 from holdfast.wire.requests.moves import HeldLock
 
 LOCK_LIFE_MS: Final = 60_000
-
-QueueKey = tuple[str, int]
-"""Topic and queue number."""
 
 
 class QueueLocks(Component):
@@ -43,7 +40,7 @@ class QueueLocks(Component):
         held = self._locks.setdefault(group, {})
         locked = []
         for queue in queues:
-            queue_key = _key(queue)
+            queue_key = queue.key
             owner, since_ms = held.get(queue_key, (client_id, now_ms))
             if owner == client_id or now_ms - since_ms > LOCK_LIFE_MS:
                 held[queue_key] = (client_id, now_ms)
@@ -53,7 +50,7 @@ class QueueLocks(Component):
     def unlock(self, group: str, client_id: str, queues: list[MessageQueue]) -> None:
         """Release those of *queues* that the client has locked."""
         held = self._locks.get(group, {})
-        for queue_key in map(_key, queues):
+        for queue_key in (queue.key for queue in queues):
             owner, _ = held.get(queue_key, (None, 0))
             if owner == client_id:
                 del held[queue_key]
@@ -71,7 +68,7 @@ class QueueLocks(Component):
 
     # The locks of a logical queue move with it.
 
-    def locks_of(self, topic: str, queues: Collection[int]) -> list[HeldLock]:
+    def locks_of(self, topic: str, queues: Collection[LogicalQueueId]) -> list[HeldLock]:
         """Return the locks on these queues of *topic*."""
         return [
             HeldLock(group=group, client=client, queue=number, renewed_ms=since_ms)
@@ -86,14 +83,10 @@ class QueueLocks(Component):
             held = self._locks.setdefault(lock.group, {})
             held[topic, lock.queue] = (lock.client, lock.renewed_ms)
 
-    def forget_queues(self, topic: str, queues: Collection[int]) -> None:
+    def forget_queues(self, topic: str, queues: Collection[LogicalQueueId]) -> None:
         """Remove the locks on these queues of *topic*, which have moved to another broker."""
         for group, held in list(self._locks.items()):
             for queue_key in [(name, number) for name, number in held if name == topic and number in queues]:
                 del held[queue_key]
             if not held:
                 del self._locks[group]
-
-
-def _key(queue: MessageQueue) -> QueueKey:
-    return queue.topic, queue.queue_id

@@ -26,6 +26,7 @@ from holdfast.cli.move_output import (
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.mapping import LogicalQueue, MergedTopic, mapping_rows
+from holdfast.model.queue import LogicalOffset, LogicalQueueId
 from holdfast.model.scope import shown_broker, to_shown_scope
 from holdfast.model.segment import Segment
 
@@ -88,9 +89,9 @@ def migrate(
     carry_out(
         session,
         lambda admin: (
-            admin.forced_moves.plan_queue(topic, queue, to, even_if_alive=even_if_alive)
+            admin.forced_moves.plan_queue(topic, LogicalQueueId(queue), to, even_if_alive=even_if_alive)
             if force
-            else admin.moves.plan_queue(topic, queue, to)
+            else admin.moves.plan_queue(topic, LogicalQueueId(queue), to)
         ),
         goal=f"{to} leads it",
         dry_run=dry_run,
@@ -119,7 +120,8 @@ def abandon(
 
     Example: holdfast queue abandon orders 3
     """
-    plan = session.execute(lambda admin: admin.forced_moves.plan_abandon(topic, queue, end=end))
+    chosen = None if end is None else LogicalOffset(end)
+    plan = session.execute(lambda admin: admin.forced_moves.plan_abandon(topic, LogicalQueueId(queue), end=chosen))
     description = f"messages of {topic} {queue} from offset {plan.end} on that {plan.broker} may still have"
     if not dry_run:
         session.confirm(f"Give up {description}? Consumers cannot read them even if {plan.broker} returns.", yes=yes)
@@ -164,11 +166,12 @@ def set_queue(
         await admin.static_topics.require_support()
         view = await admin.static_topics.read()
         found = view.get_topic(topic)
-        start = (await admin.static_changes.find_starts(view, found, [queue]))[queue]
+        number = LogicalQueueId(queue)
+        start = (await admin.static_changes.find_starts(view, found, [number]))[number]
         plan = assign_plan(
             view,
             found,
-            queue,
+            number,
             broker,
             start=start,
             queue_id=physical,
@@ -208,12 +211,13 @@ def unset_queue(
 
     Example: holdfast queue unset orders 3 --dry-run
     """
+    number = LogicalQueueId(queue)
 
     async def read_queue(admin: Admin) -> tuple[ClusterMappings, StaticTopic, int]:
         view = await admin.static_topics.read(topic=topic)
-        get_leader(view, topic, queue)
+        get_leader(view, topic, number)
         found = view.get_topic(topic)
-        start = (await admin.static_changes.find_starts(view, found, [queue]))[queue]
+        start = (await admin.static_changes.find_starts(view, found, [number]))[number]
         return view, found, start.floor.offset
 
     view, found, floor = session.execute(read_queue)
@@ -221,7 +225,7 @@ def unset_queue(
     preview = preview_queues(topic, queues, [each for each in queues if each.queue != queue])
     if not dry_run:
         session.confirm(f"Forget logical queue {queue} of {topic}? Its messages become unreachable.", yes=yes)
-        session.execute(lambda admin: admin.static_changes.unset(view, found, queue))
+        session.execute(lambda admin: admin.static_changes.unset(view, found, number))
     text = f"{'would forget' if dry_run else 'forgot'} logical queue {queue} of {topic}"
     set_command = f"`holdfast queue set {topic} {queue} --broker BROKER`"
     hint = f"give it a new leader with {set_command}; it continues there at offset {floor} or above"

@@ -34,6 +34,9 @@ _Options = TypeVar("_Options", bound=msgspec.Struct)
 
 _COLLECT_THRESHOLD: Final = 20_000  # objects created and not freed since the last collection
 
+_START_OPTIONS: Final = frozenset({"config", "settings", "log_level", "log_json", "as_json", "with_parent", "debug"})
+"""The shared options that say how to start; all others are settings of the role."""
+
 _REQUIRED_CALLS: Final = ("fdatasync", "posix_fallocate")
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -120,7 +123,7 @@ def register(root: typer.Typer) -> None:
 
 
 class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
-    """The start options that all roles share."""
+    """The options that all roles share: how to start, and the settings that every role has."""
 
     file: Path | None
     pairs: list[str]
@@ -128,11 +131,17 @@ class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
     log_json: bool | None
     as_json: bool
     with_parent: bool
-    security_flags: dict[str, str | bool | None]
+    settings: dict[str, object]
 
     def load(self, section: str, kind: type[_Options], flags: Mapping[str, object]) -> _Options:
-        """Return the options of a role, merged from file, environment and flags."""
-        flags = {**flags, **self.security_flags}
+        """Return the options of a role, merged from file, environment and flags.
+
+        Args:
+            section: Its section of the file.
+            kind: The type of its options.
+            flags: The arguments of its command; `start` is ignored.
+        """
+        flags = {name: value for name, value in flags.items() if name != "start"} | self.settings
         return load(section, kind, Sources(file=self.file, environment=os.environ, pairs=self.pairs, flags=flags))
 
     def start_logging(self, **bound: object) -> Emit:
@@ -177,6 +186,7 @@ def _role_options(
     log_json: LogJsonOption = None,
     as_json: JsonOption = False,
     with_parent: ParentOption = False,
+    metrics_listen: MetricsOption = None,
     tls: TlsOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -189,7 +199,8 @@ def _role_options(
     metrics_token: MetricsTokenOption = None,
     debug: DebugOption = False,
 ) -> RoleStart:
-    """Return the start options of a role. `main`, which catches failures, reads `--debug`."""
+    """Return the options that all roles share. `main`, which catches failures, reads `--debug`."""
+    role_settings = {name: value for name, value in locals().items() if name not in _START_OPTIONS}
     del debug
     _require_linux()
     return RoleStart(
@@ -199,18 +210,7 @@ def _role_options(
         log_json=log_json,
         as_json=as_json,
         with_parent=with_parent,
-        security_flags={
-            "tls": tls,
-            "tls_cert": tls_cert,
-            "tls_key": tls_key,
-            "tls_ca": tls_ca,
-            "auth": auth,
-            "cluster_secret": cluster_secret,
-            "acl_file": acl_file,
-            "insecure": insecure,
-            "audit_file": audit_file,
-            "metrics_token": metrics_token,
-        },
+        settings=role_settings,
     )
 
 
@@ -222,13 +222,12 @@ def serve_namesrv(
         str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.", show_default="127.0.0.1:9876")
     ] = None,
     data: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the key-value table here.")] = None,
-    metrics_listen: MetricsOption = None,
 ) -> None:
     """Run a name server: it tracks which brokers serve which topics."""
+    flags = dict(locals())
     from holdfast.nameserver.options import NameServerOptions  # noqa: PLC0415 - a broker does not load a name server
     from holdfast.nameserver.service import NameServerService  # noqa: PLC0415
 
-    flags = {"listen": listen, "data": data, "metrics_listen": metrics_listen}
     options = start.load("namesrv", NameServerOptions, flags)
     start.run(NameServerService(options, start.start_logging()), {"role": "namesrv"})
 
@@ -269,25 +268,12 @@ def serve_broker(
         str | None,
         typer.Option(metavar="UNIT", help="The unit in which this replica runs: its consumers read from it."),
     ] = None,
-    metrics_listen: MetricsOption = None,
 ) -> None:
     """Run a broker: it accepts, stores and delivers messages."""
+    flags = dict(locals())
     from holdfast.broker.options import BrokerOptions  # noqa: PLC0415 - a name server does not load a broker
     from holdfast.broker.service import BrokerService  # noqa: PLC0415
 
-    flags = {
-        "name": name,
-        "cluster": cluster,
-        "zone": zone,
-        "namesrv": namesrv,
-        "listen": listen,
-        "advertise": advertise,
-        "store": store,
-        "flush": flush,
-        "replica_of": replica_of,
-        "replica_unit": replica_unit,
-        "metrics_listen": metrics_listen,
-    }
     options = start.load("broker", BrokerOptions, flags)
     _check_replica(name, options.replica_of, options.ha_master)
     if options.replica_unit is not None and not options.is_replica:

@@ -26,11 +26,14 @@ from holdfast.machine.component import Component
 from holdfast.machine.kept_file import KeptFile
 from holdfast.machine.request import Answer, Handlers, Refusal, Request, answer_later
 from holdfast.machine.turn import Turn
-from holdfast.model.numbers import Int32, Int64
+from holdfast.model.numbers import Int64
+from holdfast.model.queue import LogicalQueueId, QueueKey
 from holdfast.model.scope import GLOBAL
+from holdfast.model.segment import is_newer
 from holdfast.nameserver.routes.static_topics import StaticTopics, name_of
 from holdfast.store.base.disk import Disk
 from holdfast.wire.cluster.leases import UNKNOWN_HOLDER, Claim, LeaseAnswer, LeaseRequest, QueueLease
+from holdfast.wire.cluster.mapping import QueueNumber
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.requests.moves import decode_body, encode_body
 
@@ -39,15 +42,14 @@ QUARANTINE_MS: Final = 60_000
 _LEASES_TO_PASS: Final = 2
 _LEASE_MS_MAX: Final = 600_000
 
-_QueueKey = tuple[str, int]
-_Refused = dict[str, dict[int, QueueLease]]
+_Refused = dict[str, dict[LogicalQueueId, QueueLease]]
 
 
 class KeptLeases(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file: the lease duration of each broker, and the holders."""
 
     lease_ms: dict[str, Int64] = {}
-    held: dict[str, dict[Int32, QueueLease]] = {}
+    held: dict[str, dict[QueueNumber, QueueLease]] = {}
 
 
 class _BrokerSession(msgspec.Struct):
@@ -78,7 +80,7 @@ class QueueLeases(Component):
     """
 
     def __init__(self, turn: Turn, disk: Disk | None, static: StaticTopics) -> None:
-        self.leases: dict[_QueueKey, QueueLease] = {}
+        self.leases: dict[QueueKey, QueueLease] = {}
         self._turn = turn
         self._static = static
         self._file = KeptFile(
@@ -110,7 +112,7 @@ class QueueLeases(Component):
         }
 
     def _describe(self) -> KeptLeases:
-        leases: dict[str, dict[int, QueueLease]] = {}
+        leases: dict[str, dict[LogicalQueueId, QueueLease]] = {}
         for (topic, number), lease in self.leases.items():
             leases.setdefault(topic, {})[number] = lease
         return KeptLeases(lease_ms={name: session.lease_ms for name, session in self._sessions.items()}, held=leases)
@@ -212,7 +214,7 @@ class QueueLeases(Component):
                 del self.leases[queue_key]
                 self._file.mark_changed()
 
-    def _grant(self, broker: str, queue_key: _QueueKey, claim: Claim) -> bool:
+    def _grant(self, broker: str, queue_key: QueueKey, claim: Claim) -> bool:
         lease = self.leases.get(queue_key)
         if lease is None:
             is_granted = not self._quarantine_ms
@@ -230,18 +232,22 @@ class QueueLeases(Component):
             self._file.mark_changed()
         return is_granted
 
-    def _was_opened(self, queue_key: _QueueKey, lease: QueueLease) -> bool:
+    def _was_opened(self, queue_key: QueueKey, lease: QueueLease) -> bool:
         """Return whether the holder has reported to lead the queue in the generation that it holds."""
         key, number = queue_key
         known = self._static.topics.get(key)
         report = None if known is None else known.reports.get(lease.broker)
         queue = None if report is None else report.mapping.queues.get(number)
-        return queue is not None and queue.leader.broker == lease.broker and queue.generation >= lease.generation
+        return (
+            queue is not None
+            and queue.leader.broker == lease.broker
+            and not is_newer(lease.generation, queue.generation)
+        )
 
-    def _find_lapsed(self, requester: str) -> dict[str, dict[int, QueueLease]]:
+    def _find_lapsed(self, requester: str) -> dict[str, dict[LogicalQueueId, QueueLease]]:
         """Return the lapsed queues of topics that *requester* may lead."""
         lapsed = {broker for broker in self._sessions if self._is_lapsed(broker)}
-        found: dict[str, dict[int, QueueLease]] = {}
+        found: dict[str, dict[LogicalQueueId, QueueLease]] = {}
         for (key, number), lease in self.leases.items() if lapsed else ():
             topic = self._static.topics.get(key)
             is_foreign = topic is not None and topic.scope != GLOBAL and requester not in topic.reports

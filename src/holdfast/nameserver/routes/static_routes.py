@@ -22,7 +22,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, MergedTopic, TopicMapping
+from holdfast.model.mapping import LogicalQueue, MergedTopic, TopicMapping
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData
 from holdfast.model.scope import NO_BROKER, mock_broker
 from holdfast.model.topic import Permission
@@ -115,15 +116,15 @@ def registered_info(report: Report) -> MappingInfo:
 
 def to_infos(served: MergedTopic, reports: Mapping[str, object]) -> dict[str, MappingInfo]:
     """Return the queues that each broker leads, with one epoch and one queue count for all."""
-    led: dict[str, dict[int, LogicalQueue]] = {name: {} for name in sorted(reports)}
+    led: dict[str, dict[LogicalQueueId, LogicalQueue]] = {name: {} for name in sorted(reports)}
     for number, queue in sorted(served.queues.items()):
         if number < served.total:
             led.setdefault(queue.leader.broker, {})[number] = queue
     return {name: _to_info(served, name, queues) for name, queues in led.items()}
 
 
-def _to_info(served: MergedTopic, broker: str, led: dict[int, LogicalQueue]) -> MappingInfo:
-    known = {number: queue for number, queue in led.items() if queue.generation != UNKNOWN_GENERATION}
+def _to_info(served: MergedTopic, broker: str, led: dict[LogicalQueueId, LogicalQueue]) -> MappingInfo:
+    known = {number: queue for number, queue in led.items() if queue.generation is not None}
     return MappingInfo(
         broker=broker,
         led_queues={number: queue.leader.queue_id for number, queue in led.items()},

@@ -25,8 +25,9 @@ import msgspec
 
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
-from holdfast.model.mapping import UNKNOWN_GENERATION, MergedTopic, TopicMapping, check, merge
+from holdfast.model.mapping import MergedTopic, TopicMapping, check, merge
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
+from holdfast.model.segment import is_newer
 from holdfast.nameserver.route_changes import RouteChanges
 from holdfast.wire.cluster.mapping import MappingInfo, convert_info, from_info
 
@@ -460,7 +461,7 @@ def _require_newer(known: TopicMapping, reported: TopicMapping) -> None:
     for number, queue in reported.queues.items() if reported.epoch == known.epoch else ():
         before = known.queues.get(number)
         # After a Java broker took over the store, its reports have no generations.
-        if before is not None and UNKNOWN_GENERATION < queue.generation < before.generation:
+        if before is not None and queue.generation is not None and is_newer(before.generation, queue.generation):
             raise MappingRefused(
                 "rising generations",
                 f"{known.broker} was at generation {before.generation} of logical queue {number} of {known.topic} and"

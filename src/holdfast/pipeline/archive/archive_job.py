@@ -19,6 +19,7 @@ import msgspec
 from holdfast.admin.tables import Cell, Table, left, right, size_text
 from holdfast.model.errors import ConfigError
 from holdfast.model.mapping import MergedTopic, TopicMapping
+from holdfast.model.queue import LogicalQueueId
 from holdfast.pipeline.archive.cut import limit_logs
 from holdfast.pipeline.archive.manifest import Archive, ArchivedFile, ArchivedLog, Interval, Manifest, join_intervals
 from holdfast.pipeline.archive.parquet_files import RangeArchiveResult, StoreArchiver, tail_checksum
@@ -249,7 +250,7 @@ def _new_gaps(previous: Manifest, after: Manifest, merged: Mapping[str, MergedTo
 
 def _is_forced(merged: MergedTopic | None, queue: str, first: int) -> bool:
     """Return whether a forced move, or a move by Java, left the gap that ends before *first*."""
-    known = merged.queues.get(int(queue)) if merged is not None and queue.isdigit() else None
+    known = merged.queues.get(LogicalQueueId(int(queue))) if merged is not None and queue.isdigit() else None
     decided = [segment for segment in known.segments if segment.is_decided] if known is not None else []
     # Java brokers begin a segment at a round offset past the previous segment, and do not record the end of that one.
     return any(

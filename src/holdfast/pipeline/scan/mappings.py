@@ -19,12 +19,13 @@ from holdfast.broker.mapping.mapping_journal import ChangeRecord, MappingChange,
 from holdfast.broker.mapping.mapping_table import JAVA_NAME, NAME
 from holdfast.model.errors import CorruptRecord, HoldfastError, RemoteProtocolError
 from holdfast.model.mapping import MergedTopic, Segment, TopicMapping, merge
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.topic import MAPPING_TOPIC
 from holdfast.pipeline.scan.queue_entries import QueueFolder, QueueReader
 from holdfast.pipeline.scan.read_only import read_small_file
 from holdfast.pipeline.scan.store_folder import StoreFolder
 from holdfast.store.queues.queue_index import BLANK_ENTRY_SIZE
-from holdfast.wire.cluster.mapping import MappingFile, from_detail
+from holdfast.wire.cluster.mapping import MappingFile, from_detail, to_number
 from holdfast.wire.frames import java_json
 from holdfast.wire.records.record import decode_record
 
@@ -133,7 +134,7 @@ def merge_topics(records: Mapping[str, Mapping[str, TopicMapping]]) -> dict[str,
 class SegmentRange(msgspec.Struct, frozen=True):
     """A range of physical offsets, and the logical queue that it belongs to."""
 
-    queue: int
+    queue: LogicalQueueId
     generation: int
     start: int
     end: int | None
@@ -147,12 +148,12 @@ def segment_ranges(
 
     The leader's mapping takes precedence; the broker's own is used where the leader's is not available.
     """
-    known: dict[tuple[int, int], Segment] = {}
+    known: dict[tuple[LogicalQueueId, int], Segment] = {}
     for mapping in (own_mapping, merged):
         for number, queue in mapping.queues.items() if mapping is not None else ():
             for segment in queue.segments:
                 if segment.broker == broker and segment.is_decided:
-                    known[number, segment.generation] = segment
+                    known[number, to_number(segment.generation)] = segment
     found: dict[int, list[SegmentRange]] = {}
     for (number, generation), segment in sorted(known.items()):
         found.setdefault(segment.queue_id, []).append(

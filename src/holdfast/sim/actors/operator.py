@@ -22,6 +22,7 @@ import msgspec
 from holdfast.model.errors import HoldfastError
 from holdfast.model.leader_planning import PlannedMove, plan_drain, plan_grow
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.actors.reset_consumer import RESET_GROUP
@@ -201,7 +202,7 @@ class Operator(ScriptedClient):
             queues = [move.queue for move in planned_moves if move.target == target]
             yield from self._order_move(merged.topic, queues, source, target)
 
-    def _order_move(self, topic: str, queues: list[int], source: str, target: str) -> Script:
+    def _order_move(self, topic: str, queues: list[LogicalQueueId], source: str, target: str) -> Script:
         """Order a move, and sometimes cancel it."""
         order = MoveRequest(topic=topic, queues=sorted(queues), target=target)
         self._on_move_ordered(source, target)
@@ -242,7 +243,7 @@ class Operator(ScriptedClient):
         if self.rng.random() < 0.5:
             yield from self._order_move(merged.topic, led_queues, leader, self.rng.choice(targets))
 
-    def _reset_queue(self, topic: str, queue: int, leader: str, reset_checker: ResetChecker) -> Script:
+    def _reset_queue(self, topic: str, queue: LogicalQueueId, leader: str, reset_checker: ResetChecker) -> Script:
         address, key = self._addresses[leader], (topic, queue)
         fields = to_fields(QueueFields(topic=topic, queue_id=queue))
         answer = yield address, Command(code=RequestCode.GET_MAX_OFFSET, fields=fields)

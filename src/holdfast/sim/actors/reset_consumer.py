@@ -69,7 +69,7 @@ class ResetConsumer(SimClient):
         if address is None:
             self._schedule_cycle(queue)
             return
-        pull_offset, requested_ms, key = self._next_offsets[queue], self.now_ms, (queue.topic, queue.queue_id)
+        pull_offset, requested_ms, key = self._next_offsets[queue], self.now_ms, queue.key
         subscription = self._subscriptions[queue.topic]
         command = pull_command(
             group=RESET_GROUP,

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.route import Route
 from holdfast.sim.actors.client import SimClient, route_query
 from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC
@@ -29,7 +30,7 @@ class Surveyor(SimClient):
     """
 
     def __init__(
-        self, name_servers: str, rng: Random, *, leaders: Callable[[str], dict[int, str]], unit: str = ""
+        self, name_servers: str, rng: Random, *, leaders: Callable[[str], dict[LogicalQueueId, str]], unit: str = ""
     ) -> None:
         super().__init__(f"surveyor{unit}", name_servers, rng, unit=unit)
         self.found_routes: dict[tuple[str, str], Route | None] = {}
@@ -73,7 +74,7 @@ class Surveyor(SimClient):
 
 
 def _find_static_error(
-    route: Route, topic: str, leaders: dict[int, str], listed: list[str], alive: list[str]
+    route: Route, topic: str, leaders: dict[LogicalQueueId, str], listed: list[str], alive: list[str]
 ) -> str | None:
     """Return the error in the route of a static topic, in its leaders or its brokers; None if it is true."""
     reported = {queue.queue_id: leader.broker for queue, leader in route.leaders(topic).items()}

@@ -45,7 +45,7 @@ class _Mark(msgspec.Struct, frozen=True):
 class _Backup(msgspec.Struct, frozen=True):
     """The offset that a broker keeps as a backup for another, and since when."""
 
-    generation: int
+    generation: int | None
     offset: int
     since_ms: int
 
@@ -74,13 +74,15 @@ class CommitChecker:
         if offset is not None and (mark is None or (mark.leader, mark.offset) != (leader, offset)):
             self._marks[key] = _Mark(leader, offset, now_ms)
 
-    def record_backup(self, key: GroupQueue, generation: int, offset: int, now_ms: int, backup_broker: str) -> None:
+    def record_backup(
+        self, key: GroupQueue, generation: int | None, offset: int, now_ms: int, backup_broker: str
+    ) -> None:
         """Record the offset that *backup_broker* received as a backup from the leader of *generation*."""
         backup = self._backups.get((backup_broker, key))
         if backup is None or (backup.generation, backup.offset) != (generation, offset):
             self._backups[backup_broker, key] = _Backup(generation, offset, now_ms)
 
-    def expect_backup(self, key: GroupQueue, generation: int, leader: str, backup_broker: str) -> None:
+    def expect_backup(self, key: GroupQueue, generation: int | None, leader: str, backup_broker: str) -> None:
         """Record that *leader* is dead: the next leader must know the offset in the backup of *backup_broker*."""
         backup = self._backups.get((backup_broker, key))
         if backup is not None and backup.generation == generation:

@@ -17,10 +17,8 @@ from typing import Final
 
 import msgspec
 
+from holdfast.model.queue import QueueKey
 from holdfast.sim.world.world import Violation
-
-QueueKey = tuple[str, int]
-"""Topic and logical queue. Only one group is reset."""
 
 UNKNOWN_OUTCOME_MS: Final = 30_000
 
@@ -43,13 +41,9 @@ class ResetChecker:
 
     Args:
         find_pending: Returns the offset committed at the leader of a queue if a reset waits there; else None.
-
-    Attributes:
-        reported_count: How many were reported to a member.
     """
 
     def __init__(self, find_pending: Callable[[QueueKey], int | None]) -> None:
-        self.reported_count = 0
         self._find_pending = find_pending
         self._pending: dict[QueueKey, _PendingReset] = {}
         self._unchecked_until_ms: dict[QueueKey, int] = {}
@@ -111,7 +105,6 @@ class ResetChecker:
         if reset is None:
             return
         if reset.offset in {pull_offset, reset_to}:
-            self.reported_count += 1
             del self._pending[key]
         elif reset.accepted_ms is not None and requested_ms > reset.accepted_ms and self._find_pending(key) is None:
             raise Violation(

@@ -21,11 +21,9 @@ import msgspec
 from holdfast.broker.assembly import Components
 from holdfast.broker.mapping.mapping_table import FINISHED
 from holdfast.model.logical_queue import LogicalQueue
-from holdfast.model.queue import MessageQueue
+from holdfast.model.queue import LogicalQueueId, MessageQueue, QueueKey
+from holdfast.model.segment import generation_order, is_newer
 from holdfast.sim.world.world import Violation
-
-QueueKey = tuple[str, int]
-"""Topic and logical queue."""
 
 
 class _BrokerState(msgspec.Struct):
@@ -61,7 +59,7 @@ class LeaderChecker:
         self, find_running: Callable[[], Mapping[str, Components]], count_turns: Callable[[str], int] | None = None
     ) -> None:
         steps = itertools.count()
-        self.on_leader: Callable[[str, int, str], None] = lambda _topic, _queue, _broker: None
+        self.on_leader: Callable[[str, LogicalQueueId, str], None] = lambda _topic, _queue, _broker: None
         self._find_running = find_running
         self._count_turns = count_turns or (lambda _name: next(steps))
         self._open_brokers: dict[QueueKey, str] = {}
@@ -110,7 +108,7 @@ class LeaderChecker:
                 by_leader = self._queues_by_leader.setdefault(key, {})
                 if queue.leader.broker == name and queue.leader.is_decided:
                     by_leader[name] = queue
-                    if all(known.generation <= queue.generation for known in by_leader.values()):
+                    if all(not is_newer(known.generation, queue.generation) for known in by_leader.values()):
                         self.on_leader(topic, number, name)
                 else:
                     by_leader.pop(name, None)
@@ -161,25 +159,27 @@ class LeaderChecker:
         """Return the number of completed moves."""
         return sum(state == "done" for state in self._moves.values())
 
-    def find_queue(self, topic: str, number: int) -> LogicalQueue | None:
+    def find_queue(self, topic: str, number: LogicalQueueId) -> LogicalQueue | None:
         """Return a logical queue as its newest leader recorded it."""
         return max(
-            self._queues_by_leader.get((topic, number), {}).values(), key=lambda queue: queue.generation, default=None
+            self._queues_by_leader.get((topic, number), {}).values(),
+            key=lambda queue: generation_order(queue.generation),
+            default=None,
         )
 
-    def was_forced(self, topic: str, number: int) -> bool:
+    def was_forced(self, topic: str, number: LogicalQueueId) -> bool:
         """Return whether the leader of a queue opened it by force, because the old leader could not be reached."""
         queue = self.find_queue(topic, number)
         assert queue is not None, "a leader of the queue is known"
         before = queue.segments[: queue.segments.index(queue.leader)]
         return bool(before) and before[-1].forced
 
-    def leaders(self, topic: str) -> dict[int, str]:
+    def leaders(self, topic: str) -> dict[LogicalQueueId, str]:
         """Return the real leader of each queue of *topic*."""
         queues = {number: self.find_queue(name, number) for name, number in self._queues_by_leader if name == topic}
         return {number: queue.leader.broker for number, queue in queues.items() if queue is not None}
 
-    def open_brokers(self, topic: str) -> dict[int, str]:
+    def open_brokers(self, topic: str) -> dict[LogicalQueueId, str]:
         """Return the broker that holds each queue of *topic* open now."""
         return {key[1]: name for key, name in self._open_brokers.items() if key[0] == topic}
 
@@ -188,7 +188,7 @@ class LeaderChecker:
 
         They may in the gap of a forced move, and inside a segment whose broker lost power.
         """
-        known = self.find_queue(queue.topic, queue.queue_id)
+        known = self.find_queue(*queue.key)
         segments = [segment for segment in known.segments if segment.is_decided] if known is not None else []
         if not segments:
             return False

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from holdfast.model.numbers import Int32, Int64
+from holdfast.wire.cluster.mapping import QueueNumber
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -40,7 +41,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     boot: Int64
     number: Int64
     lease_ms: Int64
-    topics: dict[str, dict[Int32, Claim]] = {}
+    topics: dict[str, dict[QueueNumber, Claim]] = {}
 
 
 class QueueLease(msgspec.Struct, frozen=True, array_like=True):
@@ -62,5 +63,5 @@ class LeaseAnswer(msgspec.Struct, frozen=True, kw_only=True):
         lapsed: Queues whose holder has been silent for so long that it has stopped leading on its side, too.
     """
 
-    refused: dict[str, dict[Int32, QueueLease]] = {}
-    lapsed: dict[str, dict[Int32, QueueLease]] = {}
+    refused: dict[str, dict[QueueNumber, QueueLease]] = {}
+    lapsed: dict[str, dict[QueueNumber, QueueLease]] = {}

@@ -14,15 +14,16 @@ Keys are sorted, as fastjson sorts them. Integer keys are quoted, or bare where 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.floor import Floor
-from holdfast.model.mapping import QUEUES_MAX, UNKNOWN_GENERATION, LogicalQueue, Segment, TopicMapping
-from holdfast.model.numbers import Int32, Int64
+from holdfast.model.mapping import QUEUES_MAX, LogicalQueue, Segment, TopicMapping
+from holdfast.model.numbers import INT32, INT64, Int32, Int64
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalOffset, PhysicalQueueId
+from holdfast.model.segment import generation_order, is_newer, newest_generation
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.frames import java_json
@@ -34,10 +35,15 @@ GLOBAL_SCOPE: Final = "__global__"
 RECORD_VERSION: Final = "1"
 """The version of the form in which our files store a broker's record of a static topic."""
 
+QueueNumber = Annotated[LogicalQueueId, INT32]
+PhysicalQueueNumber = Annotated[PhysicalQueueId, INT32]
+"""Queue ids as they are sent and stored: the decoder validates their width."""
+
 _UNKNOWN: Final = -1
 """An offset or a time that is not decided or not recorded, on the wire and on disk; None in the model."""
 
 _T = TypeVar("_T")
+_Start = Annotated[PhysicalOffset, INT64]
 
 
 class MappingItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +53,8 @@ class MappingItem(msgspec.Struct, frozen=True, kw_only=True):
     end: Int64 = msgspec.field(name="endOffset", default=_UNKNOWN)
     generation: Int32 = msgspec.field(name="gen", default=0)
     first: Int64 = msgspec.field(name="logicOffset", default=0)
-    queue_id: Int32 = msgspec.field(name="queueId", default=0)
-    start: Int64 = msgspec.field(name="startOffset", default=0)
+    queue_id: PhysicalQueueNumber = msgspec.field(name="queueId", default=PhysicalQueueId(0))
+    start: _Start = msgspec.field(name="startOffset", default=PhysicalOffset(0))
     last_ms: Int64 = msgspec.field(name="timeOfEnd", default=_UNKNOWN)
     first_ms: Int64 = msgspec.field(name="timeOfStart", default=_UNKNOWN)
 
@@ -58,9 +64,9 @@ class WireSegment(msgspec.Struct, frozen=True, array_like=True):
 
     generation: Int32
     broker: str
-    queue_id: Int32
+    queue_id: PhysicalQueueNumber
     first: Int64
-    start: Int64
+    start: _Start
     end: Int64
     first_ms: Int64
     last_ms: Int64
@@ -72,8 +78,8 @@ class WireSegment(msgspec.Struct, frozen=True, array_like=True):
 class KnownFloor(msgspec.Struct, frozen=True, array_like=True):
     """The offset at or above which a forgotten logical queue must begin again. See `model.floor`."""
 
-    offset: Int64
-    generation: Int32 = UNKNOWN_GENERATION
+    offset: Annotated[LogicalOffset, INT64]
+    generation: Int32 = _UNKNOWN
     brokers: list[str] = []
 
 
@@ -85,15 +91,15 @@ class MappingExtras(msgspec.Struct, frozen=True, kw_only=True):
         queues: All segments of each logical queue, expired ones too, oldest first.
     """
 
-    floors: dict[Int32, KnownFloor] | None = None
-    queues: dict[Int32, list[WireSegment]] = {}
+    floors: dict[QueueNumber, KnownFloor] | None = None
+    queues: dict[QueueNumber, list[WireSegment]] = {}
 
 
 class MappingInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """The part of a static topic that a broker registers."""
 
     broker: str = msgspec.field(name="bname", default="")
-    led_queues: dict[Int32, Int32] = msgspec.field(name="currIdMap", default_factory=dict)
+    led_queues: dict[QueueNumber, PhysicalQueueNumber] = msgspec.field(name="currIdMap", default_factory=dict)
     dirty: bool = False
     epoch: Int64 = 0
     extras: MappingExtras | None = msgspec.field(name="holdfast", default=None)
@@ -110,11 +116,11 @@ class MappingDetail(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     broker: str = msgspec.field(name="bname", default="")
-    led_queues: dict[Int32, Int32] = msgspec.field(name="currIdMap", default_factory=dict)
+    led_queues: dict[QueueNumber, PhysicalQueueNumber] = msgspec.field(name="currIdMap", default_factory=dict)
     dirty: bool = False
     epoch: Int64 = 0
     extras: MappingExtras | None = msgspec.field(name="holdfast", default=None)
-    hosted: dict[Int32, list[MappingItem]] = msgspec.field(name="hostedQueues", default_factory=dict)
+    hosted: dict[QueueNumber, list[MappingItem]] = msgspec.field(name="hostedQueues", default_factory=dict)
     scope: str = GLOBAL_SCOPE
     topic: str = ""
     total: Int32 = msgspec.field(name="totalQueues", default=0)
@@ -141,9 +147,9 @@ def to_item(segment: Segment) -> MappingItem:
     """Return *segment* in upstream's encoding, without its end and times."""
     return MappingItem(
         broker=segment.broker,
-        generation=segment.generation,
+        generation=to_number(segment.generation),
         queue_id=segment.queue_id,
-        first=_to_number(segment.first),
+        first=to_number(segment.first),
         start=segment.start,
     )
 
@@ -151,14 +157,14 @@ def to_item(segment: Segment) -> MappingItem:
 def to_segment(item: MappingItem) -> Segment:
     """Return the segment that *item* describes."""
     return Segment(
-        generation=item.generation,
+        generation=from_number(item.generation),
         broker=item.broker,
-        queue_id=PhysicalQueueId(item.queue_id),
+        queue_id=item.queue_id,
         first=None if item.first < 0 else LogicalOffset(item.first),
-        start=PhysicalOffset(item.start),
+        start=item.start,
         end=None if item.end < 0 else PhysicalOffset(item.end),
-        first_ms=_from_number(item.first_ms),
-        last_ms=_from_number(item.last_ms),
+        first_ms=from_number(item.first_ms),
+        last_ms=from_number(item.last_ms),
     )
 
 
@@ -203,20 +209,24 @@ def to_extras(mapping: TopicMapping) -> MappingExtras:
     )
 
 
-def to_floors(floors: Mapping[int, Floor]) -> dict[int, KnownFloor]:
+def to_floors(floors: Mapping[LogicalQueueId, Floor]) -> dict[LogicalQueueId, KnownFloor]:
     """Return floors in the form in which they are sent and stored."""
-    return {
-        number: KnownFloor(floor.offset, floor.generation, list(floor.brokers))
-        for number, floor in sorted(floors.items())
-    }
+    return {number: to_floor(floor) for number, floor in sorted(floors.items())}
 
 
-def from_floors(floors: Mapping[int, KnownFloor]) -> dict[int, Floor]:
+def to_floor(floor: Floor) -> KnownFloor:
+    """Return one floor in the form in which it is sent and stored."""
+    return KnownFloor(floor.offset, to_number(floor.generation), list(floor.brokers))
+
+
+def from_floors(floors: Mapping[LogicalQueueId, KnownFloor]) -> dict[LogicalQueueId, Floor]:
     """Decode floors that were received or stored, without validating them."""
-    return {
-        number: Floor(offset=LogicalOffset(known.offset), generation=known.generation, brokers=tuple(known.brokers))
-        for number, known in sorted(floors.items())
-    }
+    return {number: from_floor(known) for number, known in sorted(floors.items())}
+
+
+def from_floor(known: KnownFloor) -> Floor:
+    """Decode one floor, without validating it."""
+    return Floor(offset=known.offset, generation=from_number(known.generation), brokers=tuple(known.brokers))
 
 
 def from_detail(detail: MappingDetail) -> TopicMapping:
@@ -231,9 +241,7 @@ def from_detail(detail: MappingDetail) -> TopicMapping:
     _check_limits(detail)
     known = {} if detail.extras is None else detail.extras.queues
     queues = {
-        number: LogicalQueue(
-            LogicalQueueId(number), _enrich([to_segment(item) for item in items], known.get(number, []))
-        )
+        number: LogicalQueue(number, _enrich([to_segment(item) for item in items], known.get(number, [])))
         for number, items in detail.hosted.items()
     }
     return _to_mapping(detail, queues)
@@ -250,30 +258,27 @@ def from_info(info: MappingInfo) -> TopicMapping:
     _check_limits(info)
     known = {} if info.extras is None else info.extras.queues
     queues = {
-        number: LogicalQueue(LogicalQueueId(number), tuple(map(from_wire_segment, segments)))
-        for number, segments in known.items()
+        number: LogicalQueue(number, tuple(map(from_wire_segment, segments))) for number, segments in known.items()
     }
     for number, queue_id in info.led_queues.items():
         queue = queues.get(number)
         if queue is None or queue.leader.physical_queue != (info.broker, queue_id):
-            leader_segment = Segment(
-                generation=UNKNOWN_GENERATION, broker=info.broker, queue_id=PhysicalQueueId(queue_id)
-            )
-            queues[number] = LogicalQueue(LogicalQueueId(number), (leader_segment,))
+            leader_segment = Segment(generation=None, broker=info.broker, queue_id=queue_id)
+            queues[number] = LogicalQueue(number, (leader_segment,))
     return _to_mapping(info, queues)
 
 
 def to_wire_segment(segment: Segment) -> WireSegment:
     """Return *segment* with all of our fields."""
     return WireSegment(
-        segment.generation,
+        to_number(segment.generation),
         segment.broker,
         segment.queue_id,
-        _to_number(segment.first),
+        to_number(segment.first),
         segment.start,
-        _to_number(segment.end),
-        _to_number(segment.first_ms),
-        _to_number(segment.last_ms),
+        to_number(segment.end),
+        to_number(segment.first_ms),
+        to_number(segment.last_ms),
         segment.expired,
         segment.forced,
         segment.is_detached,
@@ -283,25 +288,27 @@ def to_wire_segment(segment: Segment) -> WireSegment:
 def from_wire_segment(segment: WireSegment) -> Segment:
     """Return *segment* as a value of the model, not validated."""
     return Segment(
-        generation=segment.generation,
+        generation=from_number(segment.generation),
         broker=segment.broker,
-        queue_id=PhysicalQueueId(segment.queue_id),
+        queue_id=segment.queue_id,
         first=None if segment.first < 0 else LogicalOffset(segment.first),
-        start=PhysicalOffset(segment.start),
+        start=segment.start,
         end=None if segment.end < 0 else PhysicalOffset(segment.end),
-        first_ms=_from_number(segment.first_ms),
-        last_ms=_from_number(segment.last_ms),
+        first_ms=from_number(segment.first_ms),
+        last_ms=from_number(segment.last_ms),
         expired=segment.expired,
         forced=segment.forced,
         is_detached=segment.is_detached,
     )
 
 
-def _to_number(value: int | None) -> int:
+def to_number(value: int | None) -> int:
+    """Return the number that stands for *value* on the wire and on disk."""
     return _UNKNOWN if value is None else value
 
 
-def _from_number(number: int) -> int | None:
+def from_number(number: int) -> int | None:
+    """Return the value for which a received *number* stands; None if it is not known."""
     return None if number < 0 else number
 
 
@@ -319,12 +326,12 @@ def _enrich(reported: list[Segment], known: list[WireSegment]) -> tuple[Segment,
         segment
         for generation, segment in known_by_generation.items()
         if segment.expired
-        and generation < max(generations)
+        and is_newer(newest_generation(generations), generation)
         and not (generation in generations or segment.physical_queue in live)
     ]
     if not expired:
         return tuple(filled)  # Unsorted, so that `check` can detect a wrong order.
-    return tuple(sorted((*expired, *filled), key=lambda segment: segment.generation))
+    return tuple(sorted((*expired, *filled), key=lambda segment: generation_order(segment.generation)))
 
 
 def _fill(item: Segment, known: Segment | None) -> Segment:
@@ -338,7 +345,7 @@ def _fill(item: Segment, known: Segment | None) -> Segment:
     return known
 
 
-def _to_mapping(record: MappingInfo | MappingDetail, queues: dict[int, LogicalQueue]) -> TopicMapping:
+def _to_mapping(record: MappingInfo | MappingDetail, queues: dict[LogicalQueueId, LogicalQueue]) -> TopicMapping:
     return TopicMapping(
         topic=record.topic,
         broker=record.broker,
@@ -353,11 +360,14 @@ def _to_mapping(record: MappingInfo | MappingDetail, queues: dict[int, LogicalQu
 def _check_limits(record: MappingInfo | MappingDetail) -> None:
     """Refuse impossible records before iterating over them."""
     extras = {} if record.extras is None else record.extras.queues
-    hosted: Mapping[int, list[MappingItem]] = record.hosted if isinstance(record, MappingDetail) else {}
+    hosted: Mapping[LogicalQueueId, list[MappingItem]] = record.hosted if isinstance(record, MappingDetail) else {}
     if record.dirty:
         raise RemoteProtocolError(f"the mapping of {record.topic} on {record.broker} is marked dirty")
     floors = (record.extras.floors if record.extras is not None else None) or {}
-    if not 0 <= record.total <= QUEUES_MAX or max(map(len, (record.led_queues, hosted, extras, floors))) > QUEUES_MAX:
+    if (
+        not 0 <= record.total <= QUEUES_MAX
+        or max(len(record.led_queues), len(hosted), len(extras), len(floors)) > QUEUES_MAX
+    ):
         raise RemoteProtocolError(f"the mapping of {record.topic} on {record.broker} claims {record.total} queues")
     counts = [*(len(items) for items in hosted.values()), *(len(segments) for segments in extras.values())]
     if counts and not 1 <= min(counts) <= max(counts) <= SEGMENTS_MAX:

@@ -3,7 +3,7 @@
 Each request declares its request and response headers as structs with the wire's names (`rename`). Every value is sent
 as text. Peers write values differently: booleans as `true`, `TRUE` or `1`, numbers with leading zeros.
 
-A `KnownInt32` or `KnownInt64` that is not known is None here and -1 on the wire.
+A `KnownInt32`, `KnownInt64` or `KnownQueueId` that is not known is None here and -1 on the wire.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.numbers import Int32, Int64
+from holdfast.model.numbers import INT32, Int32, Int64
+from holdfast.model.queue import LogicalQueueId
 
 _INT32_MAX: Final = 0x7FFFFFFF
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
@@ -27,6 +28,7 @@ _NEGATIVE_IS_NONE: Final = msgspec.Meta(extra={"negative": "none"})
 
 KnownInt32 = Annotated[Int32, _NEGATIVE_IS_NONE] | None
 KnownInt64 = Annotated[Int64, _NEGATIVE_IS_NONE] | None
+KnownQueueId = Annotated[LogicalQueueId, INT32, _NEGATIVE_IS_NONE] | None
 
 
 class BadField(HoldfastError):
@@ -69,7 +71,7 @@ def _kind(annotation: Any) -> tuple[type, int, bool]:
     if get_origin(annotation) in {Union, types.UnionType}:
         (annotation,) = (kind for kind in get_args(annotation) if kind is not type(None))
     limits = get_args(annotation)
-    number_max = _INT32_MAX if get_args(Int32)[1] in limits else _INT64_MAX
+    number_max = _INT32_MAX if INT32 in limits else _INT64_MAX
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     kind = getattr(annotation, "__supertype__", annotation)

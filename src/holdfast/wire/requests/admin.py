@@ -7,17 +7,17 @@ reads; the structs hold them as `msgspec.Raw`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.group import GroupConfig, Subscription
-from holdfast.model.numbers import Int32
-from holdfast.model.queue import MessageQueue
+from holdfast.model.numbers import INT32, Int32
+from holdfast.model.queue import LogicalQueueId, MessageQueue, PhysicalQueueId
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.frames import java_json
-from holdfast.wire.frames.fields import KnownInt32, KnownInt64
+from holdfast.wire.frames.fields import KnownInt64, KnownQueueId
 
 _Row = TypeVar("_Row")
 
@@ -127,7 +127,7 @@ class ResetOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     topic: str
     group: str
     timestamp: KnownInt64 = None
-    queue_id: KnownInt32 = None
+    queue_id: KnownQueueId = None
     offset: KnownInt64 = None
     is_force: bool = False
 
@@ -179,7 +179,7 @@ class QueueEntriesFields(msgspec.Struct, frozen=True, kw_only=True, rename="came
     """Header of 321."""
 
     topic: str
-    queue_id: Int32
+    queue_id: Annotated[PhysicalQueueId, INT32]
     index: int = 0
     count: int = 10
     consumer_group: str = ""
@@ -330,7 +330,7 @@ class CppOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     topic: str
     broker_name: str
-    queue_id: Int32
+    queue_id: Annotated[LogicalQueueId, INT32]
     offset: int
 
 

@@ -9,9 +9,12 @@ The receiver deduplicates by that name. Does not depend on why messages are forw
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from holdfast.model.numbers import Int32, Int64
+from holdfast.model.numbers import INT32, Int32, Int64
+from holdfast.model.queue import LogicalQueueId
 
 
 class ForwardName(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +39,7 @@ class ForwardFields(ForwardName, frozen=True, kw_only=True):
     """
 
     topic: str
-    queue_id: Int32 = msgspec.field(name="queueId")
+    queue_id: Annotated[LogicalQueueId, INT32] = msgspec.field(name="queueId")
     settled: Int64
     properties: str = ""
     flag: Int32 = 0
@@ -49,4 +52,4 @@ class AcceptedForward(ForwardName, frozen=True, kw_only=True):
     """The name of a forwarded message that was accepted, and the logical queue that stores the message."""
 
     topic: str
-    queue: Int32
+    queue: Annotated[LogicalQueueId, INT32]

@@ -11,24 +11,29 @@ decided elsewhere.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.group import Subscription
-from holdfast.model.numbers import INT32, INT64, Int32, Int64
-from holdfast.model.queue import LogicalOffset, LogicalQueueId
-from holdfast.model.segment import UNKNOWN_GENERATION
+from holdfast.model.numbers import INT64, Int32, Int64
+from holdfast.model.queue import LogicalOffset
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.cluster.mapping import KnownFloor, MappedTopic, WireSegment
+from holdfast.wire.cluster.mapping import (
+    KnownFloor,
+    MappedTopic,
+    PhysicalQueueNumber,
+    QueueNumber,
+    WireSegment,
+    from_number,
+)
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import BadField, KnownInt32, from_fields
+from holdfast.wire.frames.fields import BadField, KnownQueueId, from_fields
 from holdfast.wire.requests.forward import AcceptedForward
 from holdfast.wire.requests.sink import SinkState
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
-_Queue = Annotated[LogicalQueueId, INT32]
 _Offset = Annotated[LogicalOffset, INT64]
 
 
@@ -36,7 +41,7 @@ class MoveRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7001: move these queues, which the receiver leads, to another broker. The answer is a `Move`."""
 
     topic: str
-    queues: list[Int32]
+    queues: list[QueueNumber]
     target: str
 
 
@@ -52,7 +57,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     topic: str
-    queues: list[Int32]
+    queues: list[QueueNumber]
     source: str
     target: str
     state: str
@@ -96,13 +101,13 @@ class DeleteMappingFields(msgspec.Struct, frozen=True, kw_only=True):
     """Header of 7009: forget one logical queue of a topic, or without a queue the whole record of the topic."""
 
     topic: str
-    queue: KnownInt32 = None
+    queue: KnownQueueId = None
 
 
 class QueueSegments(msgspec.Struct, frozen=True, kw_only=True):
     """One logical queue and all its segments, oldest first."""
 
-    queue: Int32
+    queue: QueueNumber
     segments: list[WireSegment] = msgspec.field(name="homes")
 
 
@@ -126,7 +131,7 @@ class PrepareQueues(msgspec.Struct, frozen=True, kw_only=True):
 class PreparedQueues(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7010: the physical queue for each logical one."""
 
-    physical: dict[Int32, Int32]
+    physical: dict[QueueNumber, PhysicalQueueNumber]
 
 
 class HeldLock(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +139,7 @@ class HeldLock(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     client: str
-    queue: Int32
+    queue: QueueNumber
     renewed_ms: Int64 = msgspec.field(name="taken_ms")
 
 
@@ -156,8 +161,8 @@ class OpenQueues(msgspec.Struct, frozen=True, kw_only=True):
     epoch: Int64
     total: Int32
     queues: list[QueueSegments]
-    offsets: dict[str, dict[_Queue, _Offset]] = {}
-    resets: dict[str, list[_Queue]] = {}
+    offsets: dict[str, dict[QueueNumber, _Offset]] = {}
+    resets: dict[str, list[QueueNumber]] = {}
     locks: list[HeldLock] = []
     forwarded: list[AcceptedForward] = []
     sinks: list[SinkState] = []
@@ -168,7 +173,7 @@ class MoveQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     move: str
     topic: str
-    queues: list[Int32]
+    queues: list[QueueNumber]
 
 
 class MoveQueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,16 +197,16 @@ class AbandonRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7006: give up any records that the dead leader may hold past this logical end of that generation."""
 
     topic: str
-    queue: Int32
+    queue: QueueNumber
     generation: Int32
-    end: Int64
+    end: _Offset
 
 
 class DiscardRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7014, to the leader, then to the segment's broker: expire this closed segment before its records are deleted."""
 
     topic: str
-    queue: Int32
+    queue: QueueNumber
     generation: Int32
 
 
@@ -221,7 +226,7 @@ class FloorQuery(msgspec.Struct, frozen=True, kw_only=True):
     """7017: what does the receiver know about the used offsets of these queues?"""
 
     topic: str
-    queues: list[Int32]
+    queues: list[QueueNumber]
 
 
 class QueueFloor(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,12 +240,17 @@ class QueueFloor(msgspec.Struct, frozen=True, kw_only=True):
         copied: The generation of the leader from which the offsets were backed up.
     """
 
-    queue: _Queue
+    queue: QueueNumber
     floor: KnownFloor
     is_led: bool = False
     offsets: dict[str, _Offset] = {}
     resets: list[str] = []
-    copied: Int32 = UNKNOWN_GENERATION
+    copied: Int32 = -1
+
+    @property
+    def copied_generation(self) -> int | None:
+        """The generation in `copied`; None if it is not known."""
+        return from_number(self.copied)
 
 
 class QueueFloors(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,6 +306,10 @@ class ConsumedTopicList(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, list[str]]
 
 
+NEVER_SENT: Final = -1
+"""`boot_ms` and `number` of a backup that a replica derives from its copy: older than all that its master sent."""
+
+
 class QueueOffsetBackup(msgspec.Struct, frozen=True, kw_only=True):
     """Committed offsets of one logical queue, as its leader reports them.
 
@@ -309,7 +323,7 @@ class QueueOffsetBackup(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic: str
-    queue: _Queue
+    queue: QueueNumber
     generation: Int32
     boot_ms: Int64
     number: Int64
@@ -340,7 +354,7 @@ class OffsetBackupQuery(msgspec.Struct, frozen=True, kw_only=True):
     """7032: which backups does the receiver store for these queues?"""
 
     topic: str
-    queues: list[_Queue]
+    queues: list[QueueNumber]
 
 
 def read_copied_bytes(answer: Command) -> int | None:

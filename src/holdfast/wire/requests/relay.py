@@ -19,8 +19,9 @@ import msgspec
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.leadership import Leader
 from holdfast.model.numbers import Int32, Int64, parse_count
-from holdfast.model.segment import UNKNOWN_GENERATION
+from holdfast.wire.cluster.mapping import to_number
 from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import KnownInt32, KnownQueueId
 from holdfast.wire.frames.frame import Frame, frame_prefix, split_frames
 
 HOPS_MAX: Final = 2
@@ -42,7 +43,7 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
         user: The user name of the client, which the relaying broker has checked; empty if it is anonymous.
         to_boot: In a retry: the receiver's process that may have received the envelope before.
         topic, queue: The logical queue of the requests; if they have several, one of them.
-        generation: The lowest generation in which the receiver may lead it; -1 if it is not known.
+        generation: The lowest generation in which the receiver may lead it; None if it is not known.
     """
 
     source: str = msgspec.field(name="from")
@@ -54,8 +55,8 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
     user: str = msgspec.field(default="", name="hf.user")
     to_boot: Int64 | None = None
     topic: str = ""
-    queue: Int32 = -1
-    generation: Int32 = -1
+    queue: KnownQueueId = None
+    generation: KnownInt32 = None
 
 
 class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,7 @@ class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     boot: Int64
     leader: str = ""
-    generation: Int32 = -1
+    generation: KnownInt32 = None
     address: str = ""
 
 
@@ -84,11 +85,15 @@ GENERATION_FIELD: Final = "hf.generation"
 """The generation in which the broker in `LEADER_FIELD` leads."""
 
 
+def leader_fields(leader: Leader) -> dict[str, str]:
+    """Return the fields that name *leader* in a relayed answer."""
+    return {LEADER_FIELD: leader.broker, GENERATION_FIELD: str(to_number(leader.generation))}
+
+
 def leader_in(answer: Command) -> Leader | None:
     """Return the leader that an answer names, or None."""
     broker = answer.fields.get(LEADER_FIELD)
-    generation = parse_count(answer.fields.get(GENERATION_FIELD), UNKNOWN_GENERATION)
-    return None if broker is None else Leader(broker, generation)
+    return None if broker is None else Leader(broker, parse_count(answer.fields.get(GENERATION_FIELD)))
 
 
 def copy_frame(frame: Frame) -> bytes:

@@ -17,9 +17,9 @@ import msgspec
 
 from holdfast.model.access.credentials import Credentials
 from holdfast.model.numbers import Int32, Int64, parse_count
-from holdfast.model.segment import UNKNOWN_GENERATION
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.wire.access.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
+from holdfast.wire.cluster.mapping import from_number, to_number
 from holdfast.wire.cluster.route import MAPPING_FIELD
 from holdfast.wire.frames.codes import OUR_LANGUAGE, VERSION, RequestCode
 from holdfast.wire.frames.command import ONE_WAY, Command
@@ -174,7 +174,7 @@ class SendReplyFields(msgspec.Struct, gc=False, rename="camel"):
 
     Attributes:
         leader: The leader of the queue, if it is not the broker that was asked.
-        generation: The generation in which it leads.
+        reported_generation: The generation in which it leads, as the answer has it.
     """
 
     queue_id: Int32 | None = None
@@ -182,7 +182,12 @@ class SendReplyFields(msgspec.Struct, gc=False, rename="camel"):
     msg_id: str = ""
     transaction_id: str | None = None
     leader: str | None = msgspec.field(default=None, name=LEADER_FIELD)
-    generation: Int32 = msgspec.field(default=UNKNOWN_GENERATION, name=GENERATION_FIELD)
+    reported_generation: Int32 = msgspec.field(default=-1, name=GENERATION_FIELD)
+
+    @property
+    def generation(self) -> int | None:
+        """The generation in which the leader leads; None if it is not known."""
+        return from_number(self.reported_generation)
 
 
 class SendReply(msgspec.Struct, gc=False):
@@ -206,5 +211,5 @@ def send_reply(command: Command) -> SendReply:
     if queue_id is not None and offset is not None:
         found.queue_id, found.queue_offset = queue_id, offset
     found.leader = fields.get(LEADER_FIELD)
-    found.generation = parse_count(fields.get(GENERATION_FIELD), UNKNOWN_GENERATION)
+    found.reported_generation = to_number(parse_count(fields.get(GENERATION_FIELD)))
     return SendReply(command.code, command.opaque, command.flag, command.remark, found)

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.model.access.resource import THIS_CLUSTER, Permission, Permissions
+from holdfast.model.queue import QueueKey
 from holdfast.wire.access.bodies import (
     DeleteRulesFields,
     ListRulesFields,
@@ -181,7 +182,7 @@ class RequestSpec(msgspec.Struct, frozen=True):
             return send_header(command, self.header).fields
         return from_fields(self.header, command.fields)
 
-    def find_queue(self, header: Any) -> tuple[str, int] | None:
+    def find_queue(self, header: Any) -> QueueKey | None:
         """Return the logical queue that a decoded header addresses.
 
         None if it addresses none or any, a physical one, or several in the body.

@@ -25,7 +25,7 @@ from tests.support.static_reports import (
     request_aware,
 )
 
-from holdfast.model.mapping import UNKNOWN_GENERATION, merge
+from holdfast.model.mapping import merge
 from holdfast.nameserver.routes.static_routes import choose_proxy, host_of
 from holdfast.wire.cluster.mapping import convert_info, from_info
 from holdfast.wire.cluster.route import decode_route
@@ -117,7 +117,7 @@ def test_parts_of_java_brokers_are_passed_on_without_homes():
     assert parts["a"] == a_java_report("a", {0: 3}, total=2)
     assert "holdfast" in parts["b"]
     record = from_info(convert_info(parts["a"]))
-    assert record.queues[0].generation == UNKNOWN_GENERATION
+    assert record.queues[0].generation is None
 
 
 def test_no_order_configuration_hides_the_mapping():

@@ -10,7 +10,6 @@ from tests.support.recordings import RecordedFrame, file_names, read
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.floor import Floor
 from holdfast.model.mapping import (
-    UNKNOWN_GENERATION,
     LogicalQueue,
     Segment,
     TopicMapping,
@@ -207,7 +206,7 @@ def test_without_our_extras_a_registration_tells_the_present_home_only():
     check(mapping, owner="j")
     assert mapping.led_queues == {0: 4, 2: 5}
     assert (mapping.scope, mapping.epoch, mapping.total) == ("__global__", 3, 4)
-    assert mapping.queues[0].segments == (Segment(generation=UNKNOWN_GENERATION, broker="j", queue_id=4),)
+    assert mapping.queues[0].segments == (Segment(generation=None, broker="j", queue_id=4),)
     assert from_info(decode(encode(to_info(mapping)), MappingInfo)) == mapping
 
 

@@ -201,7 +201,7 @@ def test_a_static_topic_is_read_from_a_java_name_server(led: bytes):
     leaders = decode_route(REMAPPED % led).leaders("TopicStatic")
 
     assert leaders == {
-        MessageQueue("TopicStatic", "__syslo__global__", number): Leader("brokerB", -1, 1794745417879)
+        MessageQueue("TopicStatic", "__syslo__global__", number): Leader("brokerB", None, 1794745417879)
         for number in range(4)
     }
 
