@@ -20,9 +20,17 @@ from typing import Final
 
 from holdfast.model.access.credentials import Credentials
 from holdfast.model.errors import ConnectionLost, LoginFailed
-from holdfast.wire.access.login import METHOD, client_proof, encode_nonce, is_nonce, is_server_proof
+from holdfast.wire.access.login import (
+    METHOD,
+    LoginProofFields,
+    client_proof,
+    encode_nonce,
+    is_nonce,
+    is_server_proof,
+)
 from holdfast.wire.frames.codes import OUR_LANGUAGE, RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
 
 REQUIRED_FIELD: Final = "required"
 """In the answer to LOGIN; "false": the server has no access control, so that nothing has to be proven."""
@@ -82,7 +90,8 @@ class ClientLogin:
         if not is_nonce(self._server_nonce) or answer.fields.get("method", METHOD) != METHOD:
             raise self._failed("the server asks for a login of another kind; this client may be too old for it")
         proof = client_proof(self._credentials.secret_key, *self._proven())
-        return Command(code=RequestCode.LOGIN_PROOF, fields={"user": self._credentials.access_key, "proof": proof})
+        fields = LoginProofFields(self._credentials.access_key, proof, accepts_throttle=True)
+        return Command(code=RequestCode.LOGIN_PROOF, fields=to_fields(fields))
 
     def finish(self, answer: Command) -> None:
         """End the login with *answer*, the answer to the second request.
