@@ -48,11 +48,11 @@ def test_the_table_says_which_server_answers(code: RequestCode):
 
 
 async def test_the_table_says_what_clients_answer():
-    """Servers ask clients, too. The session with a name server receives notices of routes itself."""
+    """Servers ask clients, too. Notices of routes and throttles are received below the handlers."""
     producer = Producer("127.0.0.1:1")
     consumer = PushConsumer("127.0.0.1:1", "readers")
 
-    answered = {ROUTES_CHANGED, *producer._client._handlers, *consumer._member.client._handlers}
+    answered = {ROUTES_CHANGED, RequestCode.THROTTLE, *producer._client._handlers, *consumer._member.client._handlers}
 
     assert answered == set(CLIENT_REQUESTS)
 

@@ -60,6 +60,47 @@ def test_every_number_in_the_tables_is_the_default():
                 assert re.search(rf"\n\| `{field.name}` \| {field.default} \|", text), field.name
 
 
+LIMITS = {
+    "connections_per_address_max": ("connections_limited_total",),
+    "unproven_connections_max": ("connections_limited_total", "connections_unproven"),
+    "unproven_timeout_ms": ("connections_limited_total",),
+    "user_requests_max": (
+        "user_throttles_total",
+        "user_throttled_ms_total",
+        "user_pauses_total",
+        "user_paused_ms_total",
+    ),
+    "user_bytes_max": ("user_throttles_total", "user_throttled_ms_total", "user_pauses_total", "connections_paused"),
+    "request_size_max": ("frames_refused_total",),
+    "header_size_max": ("frames_refused_total",),
+}
+"""The limits for clients, and the metrics that show when they act."""
+OFF_BY_DEFAULT = {"connections_per_address_max", "user_requests_max", "user_bytes_max"}
+
+
+async def test_every_limit_is_an_option_of_both_roles_and_has_metrics_and_a_row_on_both_pages():
+    """A limit is never invisible. The limits that could hurt a working client are off by default."""
+    operating, security = ((DOCS / page).read_text(encoding="utf-8") for page in ("operating.md", "security.md"))
+    table = operating.partition("### Limits: ")[2].partition("\n### ")[0]
+    assert set(re.findall(r"\n\| `(\w+)` \|", table)) == set(LIMITS)
+    explained = security.partition("\n## Limits\n")[2].partition("\n## ")[0]
+
+    service = NameServerService(NameServerOptions(listen="127.0.0.1:0", connections_per_address_max=9), lambda _: None)
+    await service.start()
+    shown = {sample.name + ("_total" if sample.kind == "counter" else "") for sample in service._samples()}
+    await service.stop()
+
+    for option, metrics in LIMITS.items():
+        assert f"`{option}`" in explained, option
+        for section in ("namesrv", "broker"):
+            fields = {field.name: field.default for field in msgspec.structs.fields(SECTIONS[section])}
+            assert (fields[option] == 0) == (option in OFF_BY_DEFAULT), option
+        for metric in metrics:
+            assert metric in shown, metric
+            assert f"`holdfast_{metric}`" in operating, metric
+            assert f"`holdfast_{metric}`" in explained, metric
+
+
 async def test_every_metric_is_explained():
     """What a scrape shows can be looked up."""
     text = (DOCS / "operating.md").read_text(encoding="utf-8")

@@ -121,11 +121,11 @@ def begin_login(server: MachineHarness, channel: int, user: str) -> Mapping[str,
     return answer.fields
 
 
-def log_in(server: MachineHarness, channel: int, user: str, secret: str = SECRET) -> Command:
-    """Log in; return the answer to the proof."""
+def log_in(server: MachineHarness, channel: int, user: str, secret: str = SECRET, **fields: str) -> Command:
+    """Log in, with further *fields* of the proof; return its answer."""
     nonce = begin_login(server, channel, user)["serverNonce"]
     proof = client_proof(secret, user, CLIENT_NONCE, nonce)
-    return server.request(RequestCode.LOGIN_PROOF, {"user": user, "proof": proof}, channel=channel)
+    return server.request(RequestCode.LOGIN_PROOF, {"user": user, "proof": proof, **fields}, channel=channel)
 
 
 def log_in_as_server(server: MachineHarness, channel: int) -> None:

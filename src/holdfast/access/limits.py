@@ -2,7 +2,8 @@
 
     event ─> role ─> effects ─┬─ a channel was opened: too many of its address, or unproven? ─> close it, or the oldest
                               ├─ frames were read, answers sent: charged to the user ─┬─ within its rate
-                              │                                                       └─ above ─> pause reading
+                              │                                                       └─ above ─> throttle it, or
+                              │                                                                   pause reading
                               └─ the time of an unproven channel is over ─> close it
 
 A channel is *unproven* until its peer has proven its identity: by a login, a signature, or a trusted address. With
@@ -11,6 +12,10 @@ access control there is a limit for such channels, and for their time.
 The rates of a user count for all its channels together. Servers of the cluster are not charged. So a relayed request
 is charged once, by the broker to which the client is connected. With access control, clients without a user are
 charged by their address; without it they might be servers, and are not charged.
+
+A client that has announced it with its login is *throttled*: asked to send nothing more for a time (7063). Its
+connection is read on, because the requests that are on their way would otherwise time out. All other clients are
+paused: their connections are read later. So is a client that still sends long after it was asked not to.
 
 The role knows nothing of this. Where no limit is set, nothing is around it.
 """
@@ -36,12 +41,14 @@ from holdfast.machine.machine import Machine
 from holdfast.machine.sample import Sample
 from holdfast.machine.security_options import SecurityOptions
 from holdfast.model.access.identity import IdentityKind
+from holdfast.wire.access.throttle import WAIT_MS_MAX, encode_throttle
 
 UNPROVEN_TIMER: Final = "unproven channels"
 CONNECTION_REFUSED: Final = "connection refused"
 """The event of the log line for each connection that a limit closed."""
 BURST_MS: Final = 1_000  # A user may use the rate of this time at once.
-PAUSE_MAX_MS: Final = 30_000  # Longer, and peers would regard the connection as lost.
+PAUSE_MAX_MS: Final = WAIT_MS_MAX  # Longer, and peers would regard the connection as lost.
+THROTTLE_GRACE_MS: Final = 2_000  # What a throttled client sends in this time may have been on its way.
 BUCKETS_MAX: Final = 10_000
 _FRAME_OVERHEAD: Final = 8
 
@@ -70,14 +77,30 @@ class _Account:
         ip: The address of the peer.
         session: The sender that `bucket` belongs to.
         bucket: None if the channel is not charged.
+        throttled_ms: When the client was first throttled, of the throttles without a pause between them.
+        until_ms: The end of the last throttle.
+        is_disobedient: Whether the client sent something long after it was throttled.
     """
 
-    __slots__ = ("bucket", "ip", "session")
+    __slots__ = ("bucket", "ip", "is_disobedient", "session", "throttled_ms", "until_ms")
 
     def __init__(self, ip: str, bucket: Bucket | None) -> None:
         self.ip = ip
         self.session: Session | None = None
         self.bucket = bucket
+        self.throttled_ms = 0
+        self.until_ms = 0
+        self.is_disobedient = False
+
+    def note_read(self, now_ms: int) -> None:
+        """Record that the client has sent something."""
+        self.is_disobedient = self.throttled_ms + THROTTLE_GRACE_MS < now_ms < self.until_ms
+
+    def note_throttle(self, now_ms: int, until_ms: int) -> None:
+        """Record that the client is asked to wait."""
+        if now_ms >= self.until_ms:
+            self.throttled_ms = now_ms
+        self.until_ms = until_ms
 
 
 class LimitedRole:
@@ -101,8 +124,11 @@ class LimitedRole:
         self._byte_ms = 1000 / options.user_bytes_max if options.user_bytes_max else 0.0
         self._is_timer_set = False
         self._closed: Counter[str] = Counter()
+        self._waits_ms: dict[ChannelId, int] = {}  # of this event: the channels of users above their rate
         self._pauses = 0
         self._paused_ms = 0
+        self._throttles = 0
+        self._throttled_ms = 0
         self._handlers: dict[type, Callable[[Any, list[Effect]], None]] = {
             ChannelOpened: self._opened,
             ChannelClosed: self._forget,
@@ -129,6 +155,8 @@ class LimitedRole:
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(event, effects)
+        if self._waits_ms:
+            self._impose_waits(event.now_ms, effects)
         return effects
 
     def samples(self) -> Iterable[Sample]:
@@ -140,6 +168,9 @@ class LimitedRole:
         yield Sample("connections_unproven", "gauge", about, len(self._sessions.unproven))
         yield Sample("user_pauses", "counter", "pauses in reading from users above their rate", self._pauses)
         yield Sample("user_paused_ms", "counter", "milliseconds of these pauses", self._paused_ms)
+        about = "throttles: clients of users above their rate were asked to wait"
+        yield Sample("user_throttles", "counter", about, self._throttles)
+        yield Sample("user_throttled_ms", "counter", "milliseconds of these throttles", self._throttled_ms)
 
     # Connections.
 
@@ -196,23 +227,26 @@ class LimitedRole:
         for read in event.reads:
             self._charge_read(read, effects)
 
-    def _charge_read(self, read: FramesReceived, effects: list[Effect]) -> None:
+    def _charge_read(self, read: FramesReceived, _effects: list[Effect]) -> None:
         frames = read.frames
+        account = self._accounts.get(read.channel)
+        if account is not None:
+            account.note_read(read.now_ms)
         size = 0
         if self._byte_ms:
             size = sum([len(frame.header) + len(frame.body) for frame in frames]) + _FRAME_OVERHEAD * len(frames)
-        self._charge(read.channel, len(frames), size, read.now_ms, effects)
+        self._charge(read.channel, len(frames), size, read.now_ms)
 
     def _charge_answers(self, now_ms: int, effects: list[Effect]) -> None:
         """Charge the bytes that are sent to users."""
         if not self._byte_ms:
             return
-        for effect in effects[:]:
+        for effect in effects:
             if type(effect) is SendBytes:
-                self._charge(effect.channel, 0, sum(map(len, effect.pieces)), now_ms, effects)
+                self._charge(effect.channel, 0, sum(map(len, effect.pieces)), now_ms)
 
-    def _charge(self, channel: ChannelId, requests: int, size: int, now_ms: int, effects: list[Effect]) -> None:
-        """Charge what was read from a channel or sent to it; pause it if its user is above the rate."""
+    def _charge(self, channel: ChannelId, requests: int, size: int, now_ms: int) -> None:
+        """Charge what was read from a channel or sent to it; note its wait if its user is above the rate."""
         account = self._accounts.get(channel)
         if account is None:
             return  # This role opened it, or it has closed.
@@ -227,9 +261,25 @@ class LimitedRole:
         bucket.bytes_ms = min(max(bucket.bytes_ms, now_ms) + size * self._byte_ms, most)
         wait_ms = int(max(bucket.requests_ms, bucket.bytes_ms)) - allowed
         if wait_ms > 0:
-            self._pauses += 1
-            self._paused_ms += wait_ms
-            effects.append(PauseReading(channel, now_ms + wait_ms))
+            self._waits_ms[channel] = wait_ms
+
+    def _impose_waits(self, now_ms: int, effects: list[Effect]) -> None:
+        """Throttle or pause the channels of this event whose users are above their rate."""
+        throttles: list[Effect] = []
+        for channel, wait_ms in self._waits_ms.items():
+            account = self._accounts[channel]
+            if self._sessions.accepts_throttle(channel) and not account.is_disobedient:
+                self._throttles += 1
+                self._throttled_ms += wait_ms
+                account.note_throttle(now_ms, now_ms + wait_ms)
+                throttles.append(SendBytes(channel, (encode_throttle(wait_ms),)))
+            else:
+                self._pauses += 1
+                self._paused_ms += wait_ms
+                effects.append(PauseReading(channel, now_ms + wait_ms))
+        self._waits_ms.clear()
+        # Before the answers: a client that has an answer may send its next request at once.
+        effects[:0] = throttles
 
     def _find_bucket(self, ip: str, session: Session | None) -> Bucket | None:
         """Return what *session* has used, or a client without one at *ip*; None if it is not charged."""

@@ -117,7 +117,8 @@ class LoginServer(Component):
         if challenge.user == CLUSTER_USER:
             self._sessions.trust(request.channel)
         else:
-            self._sessions.log_in(request.channel, challenge.user, secret)
+            accepts_throttle = fields.accepts_throttle
+            self._sessions.log_in(request.channel, challenge.user, secret, accepts_throttle=accepts_throttle)
         self._logins += 1
         proof = server_proof(secret, challenge.user, challenge.client_nonce, challenge.server_nonce)
         return request.answer(fields=to_fields(LoginProofAnswer(proof)))

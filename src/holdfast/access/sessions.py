@@ -74,9 +74,10 @@ class _Channel:
         login: Who has logged in.
         signer: The user whose signature was verified last.
         signers: The users whose signatures were verified, by name.
+        accepts_throttle: Whether the client that has logged in obeys throttles.
     """
 
-    __slots__ = ("address", "channel", "login", "signer", "signers")
+    __slots__ = ("accepts_throttle", "address", "channel", "login", "signer", "signers")
 
     def __init__(self, channel: ChannelId, address: str) -> None:
         self.channel = channel
@@ -84,6 +85,7 @@ class _Channel:
         self.login: Session | None = None
         self.signer: Session | None = None
         self.signers: OrderedDict[str, Session] = OrderedDict()
+        self.accepts_throttle = False
 
 
 class Sessions:
@@ -115,10 +117,11 @@ class Sessions:
         """Forget a connection."""
         self._channels.pop(channel, None)
 
-    def log_in(self, channel: ChannelId, user: str, secret: str) -> None:
+    def log_in(self, channel: ChannelId, user: str, secret: str, *, accepts_throttle: bool = False) -> None:
         """Let all frames of *channel* be those of *user*, who has proven to know *secret*."""
         known = self._channels.get(channel)
         if known is not None:
+            known.accepts_throttle = accepts_throttle
             known.login = self.renew(Session(IdentityKind.USER, user, known.address, secret))
             self.note_proven(channel)
 
@@ -132,6 +135,11 @@ class Sessions:
     def note_proven(self, channel: ChannelId) -> None:
         """Record that the peer of a channel has proven its identity, or need not."""
         self.unproven.pop(channel, None)
+
+    def accepts_throttle(self, channel: ChannelId) -> bool:
+        """Return whether the client on *channel* has announced with its login that it obeys throttles."""
+        known = self._channels.get(channel)
+        return known is not None and known.accepts_throttle
 
     def address_of(self, channel: ChannelId) -> str:
         """Return `host:port` of the peer; empty if it has left."""

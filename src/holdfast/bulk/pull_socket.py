@@ -30,6 +30,8 @@ from holdfast.model.access.credentials import Credentials
 from holdfast.model.errors import ConnectionLost, LoginFailed, RemoteProtocolError, RequestTimeout
 from holdfast.wire.access.client_login import Outcome
 from holdfast.wire.access.signature import sign
+from holdfast.wire.access.throttle import read_wait_ms
+from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command, decode_command, encode_command
 from holdfast.wire.frames.frame import Frame, peek_frame_size, split_frames
 
@@ -77,6 +79,7 @@ class PullSocket:
         self._renew_s: dict[str, float] = {}  # when to try a new secret again that was refused
         self._sockets: dict[str, socket.socket] = {}
         self._buffer = bytearray(_BUFFER_SIZE)
+        self._resume_s: dict[str, float] = {}  # until when a broker wants no more requests
         self._sent: _SentRequest | None = None
 
     def request(self, address: str, command: Command, timeout_s: float) -> tuple[Command, memoryview]:
@@ -99,12 +102,15 @@ class PullSocket:
                 answer = decode_command(Frame(frame.serializer, frame.header, frame.body[:0]))
                 if answer.is_response and answer.opaque == sent.opaque:
                     return answer, frame.body
+                self._note_throttle(address, answer)
 
     def request_ahead(self, address: str, command: Command, timeout_s: float) -> None:
         """Send the request that the next call of `request` is expected to make.
 
         If that call makes another request, or if this one fails, only time is lost.
         """
+        if self._wait_s(address) > 0:
+            return
         with contextlib.suppress(ConnectionLost, RequestTimeout, LoginFailed), self._translate_errors(address):
             self._sent = self._send(address, command, timeout_s)
 
@@ -121,6 +127,7 @@ class PullSocket:
         if self._watch is not None:
             signer = self._authenticate(address, sock, self._watch)
             fields = fields if signer is None else sign(fields, command.body, signer)
+        time.sleep(self._wait_s(address))
         opaque = _write(sock, msgspec.structs.replace(command, fields=fields))
         return _SentRequest(address, command, opaque)
 
@@ -142,19 +149,30 @@ class PullSocket:
         # The answers of a login must not overwrite the last answer: it may be in use.
         buffer, self._buffer = self._buffer, bytearray(_LOGIN_BUFFER_SIZE)
         try:
-            outcome = log_in(credentials, address, mode, lambda command: self._exchange(sock, command))
+            outcome = log_in(credentials, address, mode, lambda command: self._exchange(address, sock, command))
         finally:
             self._buffer = buffer
         proven = self._proven[address] = Proven(credentials, outcome)
         return proven
 
-    def _exchange(self, sock: socket.socket, command: Command) -> Command:
+    def _exchange(self, address: str, sock: socket.socket, command: Command) -> Command:
         """Send *command* and return its answer, while no other request is pending."""
         opaque = _write(sock, command)
         while True:
             answer = decode_command(self._receive(sock))
             if answer.is_response and answer.opaque == opaque:
                 return answer
+            self._note_throttle(address, answer)
+
+    def _note_throttle(self, address: str, command: Command) -> None:
+        """Record that a broker wants no more requests for a time; ignore every other request of a broker."""
+        if not command.is_response and command.code == RequestCode.THROTTLE:
+            end_s = time.monotonic() + read_wait_ms(command) / 1000
+            self._resume_s[address] = max(end_s, self._resume_s.get(address, 0.0))
+
+    def _wait_s(self, address: str) -> float:
+        """Return for how long a broker wants no more requests."""
+        return max(0.0, self._resume_s.get(address, 0.0) - time.monotonic())
 
     @contextmanager
     def _translate_errors(self, address: str) -> Iterator[None]:
@@ -177,6 +195,7 @@ class PullSocket:
             self._sent = None
         self._proven.pop(address, None)
         self._renew_s.pop(address, None)
+        self._resume_s.pop(address, None)
         sock = self._sockets.pop(address, None)
         if sock is not None:
             sock.close()

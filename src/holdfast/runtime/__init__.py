@@ -18,6 +18,7 @@ returns effects, which the shell performs.
     tls                TLS contexts, rebuilt when their files change
     accept             accepted connections that may begin with TLS
     pool               outgoing connections: requests, answers, redialling
+    throttle           the wait that a server has asked an outgoing connection for
     posix_disk         a folder of a real file system as a `Disk`
     folder_lock        locks that keep a folder to one process
     log_sync           group commit in a background thread

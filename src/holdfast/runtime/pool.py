@@ -11,7 +11,7 @@ A broken connection is dialled again when it is needed next, and automatically i
 
     lost ── 0.1 s ── dial ── 0.2 s ── dial ── 0.4 s ── ... ── 2 s ── dial ...      each pause varies a little
 
-Independent of roles and of the meaning of codes.
+Independent of roles, and of the meaning of all codes but the one with which a server asks to wait.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from holdfast.model.errors import ConnectionLost, ForkedClient, RemoteProtocolEr
 from holdfast.runtime.access.authentication import Authenticator, authenticate
 from holdfast.runtime.channel import Channel
 from holdfast.runtime.fork import register_after_fork
+from holdfast.runtime.throttle import Throttle
 from holdfast.runtime.tls import WatchedContext, describe_tls_error
 from holdfast.wire.access.signature import sign
 from holdfast.wire.frames.command import ONE_WAY, RESPONSE, Command, decode_command, encode_command
@@ -82,6 +83,7 @@ class Connection:
 
     Attributes:
         signer: The credentials that sign every request; None if requests are not signed.
+        throttle: Whether the server has asked to wait. Logins do not wait.
         is_offered: Whether callers can use the connection. Until then, its owner is not notified of anything: a peer
             that has not proven its identity cannot request anything.
     """
@@ -90,6 +92,7 @@ class Connection:
         self.address = address
         self.signer: Credentials | None = None
         self.is_offered = is_offered
+        self.throttle = Throttle(address, self._wake_writers)
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._on_request = on_request
@@ -120,8 +123,8 @@ class Connection:
 
     @property
     def is_full(self) -> bool:
-        """Whether the peer does not keep up: await `wait_until_writable` before writing more."""
-        return self._is_paused or len(self._exchange) >= IN_FLIGHT_MAX
+        """Whether the peer does not keep up or wants no more: await `wait_until_writable` before writing more."""
+        return self._is_paused or self.throttle.is_active or len(self._exchange) >= IN_FLIGHT_MAX
 
     async def dial(self, tls: WatchedContext | None = None, certified_name: str | None = None) -> None:
         """Connect.
@@ -304,7 +307,7 @@ class Connection:
         """
         command = decode_command(frame)
         if not command.is_response:
-            if self.is_offered:
+            if not self.throttle.accept(command) and self.is_offered:
                 self._on_request(self, command)
             return
         waiter = self._exchange.finish(command.opaque)
@@ -318,6 +321,7 @@ class Connection:
         """Notify every waiter and the owner."""
         if self._expiry is not None:
             self._expiry.cancel()
+        self.throttle.cancel()
         self._channel = None
         for answer in map(_future_of, self._exchange.cancel_all()):
             if not answer.done():
@@ -341,7 +345,7 @@ class Connection:
 
     def _wake_writers(self) -> None:
         """Wake as many waiting writers as `IN_FLIGHT_MAX` permits."""
-        capacity = 0 if self._is_paused else IN_FLIGHT_MAX - len(self._exchange)
+        capacity = 0 if self._is_paused or self.throttle.is_active else IN_FLIGHT_MAX - len(self._exchange)
         while self._waiting_writers and capacity > 0:
             waiting = self._waiting_writers.popleft()
             if not waiting.done():
@@ -511,6 +515,8 @@ class ConnectionPool:
             ConnectionLost, RequestTimeout: see `Connection.begin`.
         """
         connection = self.find(address) or await self.connect(address)
+        if connection.throttle.is_active:
+            await connection.wait_until_writable()
         return await connection.request(command, timeout_s)
 
     async def send_one_way(self, address: str, command: Command) -> None:

@@ -2,7 +2,7 @@
 
 start ─> topics ─> clients join ─> storm: messages, moves and faults ─> all faults healed ─> every move is done or
           cancelled ─> all messages acknowledged and consumed ─> units are closed ─> routes are true ─> a probe of
-          every queue ─> the audit of every queue ─> key lookups ─> one broker dies for good
+          every queue ─> the audit of every queue ─> key lookups ─> an intruder is refused ─> one broker dies for good
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.model.topic import dead_letter_topic
 from holdfast.sim.actors.admin import Auditor, TopicMaker
+from holdfast.sim.actors.intruder import Intruder
 from holdfast.sim.actors.operator import Repairer
 from holdfast.sim.actors.probe import Prober
 from holdfast.sim.actors.search import Searcher
@@ -36,6 +37,7 @@ _QUIET_MS: Final = 25_000
 _MOVES_MAX_MS: Final = 120_000
 _PROBE_MS: Final = 4_000
 _AUDIT_MS: Final = 60_000
+_INTRUSION_MS: Final = 20_000
 _SURVEYS: Final = 6
 
 
@@ -151,6 +153,7 @@ class _Run:
         self._probe()
         self._audit()
         self._search()
+        self._intrude()
         self._lose_broker(surveyors)
 
     def _wait(self, limit_ms: int, until: Callable[[], bool], promise: str, evidence: Callable[[], str]) -> None:
@@ -344,3 +347,18 @@ class _Run:
         searcher = Searcher(cluster.namesrv_text, self._world.rng("searcher"), ledger=cluster.ledger)
         cluster.add_client(searcher)
         self._wait(_AUDIT_MS, lambda: searcher.is_done, "keys can be looked up", lambda: "not in time")
+
+    def _intrude(self) -> None:
+        """Check that no server admits a program without a user, if there is access control."""
+        cluster = self._cluster
+        if not cluster.plan.auth:
+            return
+        brokers = list(cluster.addresses.values())
+        intruder = Intruder(cluster.namesrv_text, self._world.rng("intruder"), brokers=brokers)
+        cluster.add_client(intruder)
+        self._wait(
+            _INTRUSION_MS,
+            lambda: not intruder.remaining,
+            "every server answers an intruder",
+            lambda: f"{intruder.remaining} requests have no answer",
+        )

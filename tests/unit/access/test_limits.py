@@ -4,13 +4,25 @@ import random
 from typing import Any
 
 import pytest
-from tests.support.access import Users, log_in, log_in_as_server, role_secrets, signed
+from tests.support.access import (
+    CLIENT_NONCE,
+    SECRET,
+    Users,
+    log_in,
+    log_in_as_server,
+    role_secrets,
+    signed,
+)
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import TOPIC as STATIC_TOPIC
+from tests.support.cluster.broker_machines import StaticBrokers
 from tests.support.cluster.machine import MachineHarness, logs
 
 from holdfast.access.limits import (
     BURST_MS,
     CONNECTION_REFUSED,
     PAUSE_MAX_MS,
+    THROTTLE_GRACE_MS,
     UNPROVEN_TIMER,
     LimitedRole,
 )
@@ -19,6 +31,7 @@ from holdfast.machine.events import ChannelId, ChannelOpened, FramesReceived, Re
 from holdfast.machine.security_options import SecurityOptions
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.wire.access.login import client_proof
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import encode_command
 from holdfast.wire.frames.frame import split_frames
@@ -56,6 +69,17 @@ class Limited(MachineHarness):
         """Return for how long a channel is not read."""
         pauses = [each.until_ms for each in effects if isinstance(each, PauseReading) and each.channel == channel]
         return max(pauses, default=self.now_ms) - self.now_ms
+
+    def begin(self, channel: int, fields: dict[str, str], code: RequestCode) -> dict[str, str]:
+        """Send a request of a login; return the fields of what was sent first."""
+        self.pop_answers(channel)
+        self.receive(channel, encode_command(self.new_request(code, fields)))
+        return self.answers[channel][0].fields
+
+    def pop_throttles(self, channel: int) -> list[int]:
+        """Return for how long the client on a channel was asked to wait, since the last time."""
+        answers = self.pop_answers(channel)
+        return [int(each.fields["waitMs"]) for each in answers if each.code == RequestCode.THROTTLE and each.is_one_way]
 
     def sample(self, name: str, **labels: str) -> float:
         return next(each.value for each in self.limits.samples() if (each.name, each.labels) == (name, labels))
@@ -219,6 +243,63 @@ def test_reads_of_one_turn_are_charged_to_their_users() -> None:
     assert [server.waiting(effects, channel) for channel in (busy, calm)] == [200, 0]
 
 
+def test_a_client_that_obeys_throttles_is_asked_to_wait_and_is_read() -> None:
+    """What is on its way would time out otherwise. It knows before it has the answers, so before it sends again."""
+    server = Limited(user_requests_max=10)
+    channel = server.connect()
+    log_in(server, channel, "ann", acceptsThrottle="true")
+    server.now_ms += 10_000
+    server.pop_answers(channel)
+
+    assert server.read(channel, 13) == 0
+    assert server.answers[channel][0].code == RequestCode.THROTTLE
+    assert len(server.answers[channel]) == 14
+    assert server.pop_throttles(channel) == [300]
+    server.now_ms += 300
+    assert server.read(channel) == 0
+    assert server.pop_throttles(channel) == [100]
+    server.now_ms += 10_000
+    assert server.read(channel, 10) == 0
+    assert server.pop_throttles(channel) == []
+    assert (server.sample("user_throttles"), server.sample("user_throttled_ms")) == (2, 400)
+    assert server.sample("user_pauses") == 0
+
+
+def test_a_client_that_sends_long_after_it_was_throttled_is_paused() -> None:
+    """What it sends at first may have been on its way. Once it has waited, it is trusted again."""
+    server = Limited(user_requests_max=10)
+    channel = server.connect()
+    log_in(server, channel, "ann", acceptsThrottle="true")
+    server.now_ms += 10_000
+    server.pop_answers(channel)
+
+    server.read(channel, 50)
+    server.now_ms += THROTTLE_GRACE_MS
+    assert server.read(channel) == 0
+    assert server.pop_throttles(channel) == [4_000, 2_100]
+    server.now_ms += 1
+    assert server.read(channel) == 2_199
+    assert server.pop_throttles(channel) == []
+    server.now_ms += 2_199
+    assert server.read(channel) == 0
+    assert server.pop_throttles(channel) == [100]
+
+
+def test_who_logs_in_above_its_rate_is_throttled_with_the_login() -> None:
+    """Another connection has used up the rate."""
+    server = Limited(user_requests_max=10)
+    first, second = server.connect(), server.connect()
+    log_in(server, first, "ann", acceptsThrottle="true")
+    server.read(first, 20)
+    nonce = server.begin(second, {"user": "ann", "clientNonce": CLIENT_NONCE}, RequestCode.LOGIN)["serverNonce"]
+    proof = client_proof(SECRET, "ann", CLIENT_NONCE, nonce)
+
+    fields = server.begin(second, {"user": "ann", "proof": proof, "acceptsThrottle": "true"}, RequestCode.LOGIN_PROOF)
+
+    assert int(fields["waitMs"]) > 0
+    assert server.pop_answers(second)[-1].code == 0
+
+
 def test_nobody_waits_longer_than_a_connection_lasts() -> None:
     """However much one read brought."""
     server = Limited(user_requests_max=1)
@@ -237,6 +318,34 @@ def test_servers_are_not_charged() -> None:
     log_in_as_server(server, channel)
 
     assert server.read(channel, 500) == 0
+
+
+def test_a_relayed_request_is_charged_by_the_broker_of_its_client_alone() -> None:
+    """The leader answers it under the name of the same user, who can still use its whole rate there."""
+    brokers = StaticBrokers("a", "b", auth=True, secrets=role_secrets())
+    limits = {}
+    for name, broker in brokers.brokers.items():
+        Users(broker).add("ann", "* All")
+        options = SecurityOptions(auth=True, user_requests_max=10)
+        broker.machine = limits[name] = LimitedRole(broker.machine, options, broker.components.sessions)
+    brokers.create("b")
+    client = brokers["a"].connect()
+    log_in(brokers["a"], client, "ann", acceptsThrottle="true")
+    sends = [a_send(STATIC_TOPIC, queue=0, opaque=100 + number) for number in range(40)]
+
+    # Each is relayed in an envelope of its own.
+    answers = [answer for send in sends for answer in brokers["a"].call(send, channel=client)]
+
+    assert [each.code for each in answers if each.opaque >= 100 and not each.is_one_way] == [0] * 40
+    assert brokers["b"].store.queue(STATIC_TOPIC, 0).next_offset == 40
+    waits = {name: {each.name: each.value for each in limited.samples()} for name, limited in limits.items()}
+    assert waits["a"]["user_throttled_ms"] >= 3_000
+    assert (waits["b"]["user_throttles"], waits["b"]["user_pauses"]) == (0, 0)
+    direct = brokers["b"].connect()
+    log_in(brokers["b"], direct, "ann")
+    brokers["b"].now_ms += 200  # the two requests of the login
+    assert brokers["b"].call(*[a_send(STATIC_TOPIC, queue=0, opaque=200 + number) for number in range(10)])
+    assert next(each.value for each in limits["b"].samples() if each.name == "user_pauses") == 0
 
 
 def test_strangers_pay_by_address_with_access_control() -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from tests.support.login_server import LoginServer
 
+from holdfast.bulk import pull_socket
 from holdfast.bulk.pull_socket import PullSocket, _idle_sockets, borrow_pull_socket
 from holdfast.client.access.credentials_options import CredentialsOptions
 from holdfast.model.errors import ConnectionLost, LoginFailed
 from holdfast.runtime.background_loop import BackgroundLoop
 from holdfast.wire.access.signature import verify
+from holdfast.wire.access.throttle import encode_throttle
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import RESPONSE, Command, decode_command, encode_command, response
 from holdfast.wire.frames.frame import split_frames
@@ -27,6 +29,7 @@ class PlayedBroker:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.heard: list[str] = []
         self.connections = 0
+        self.wait_ms = 0  # what it asks for before each answer
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -51,7 +54,8 @@ class PlayedBroker:
                 for command in map(decode_command, frames):
                     self.heard.append(command.remark or "")
                     answer = Command(code=0, flag=RESPONSE, opaque=command.opaque, body=self.heard[-1].encode())
-                    line.sendall(encode_command(answer))
+                    throttle = encode_throttle(self.wait_ms) if self.wait_ms else b""
+                    line.sendall(throttle + encode_command(answer))
                 received = received[taken:]
 
 
@@ -124,8 +128,8 @@ def login_server() -> Iterator[tuple[BackgroundLoop, LoginServer]]:
     loop.run(server.listen(0))
     yield loop, server
     for idle in _idle_sockets.values():
-        for pull_socket in idle:
-            pull_socket.disconnect(server.address)
+        for borrowed in idle:
+            borrowed.disconnect(server.address)
     loop.run(server.stop())
 
 
@@ -256,3 +260,28 @@ def test_a_task_logs_in_again_with_a_new_secret_and_keeps_its_last_answer(login_
     assert server.logins == [("ann", "secret"), ("ann", "second")]
     assert server.connections == 1
     task.disconnect(server.address)
+
+
+def test_a_broker_that_asks_to_wait_gets_the_next_request_later(
+    line: PullSocket, broker: PlayedBroker, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing is asked ahead meanwhile. A new connection begins without a wait."""
+    now_s, waits_s = 1000.0, []
+
+    def sleep(wait_s: float) -> None:
+        nonlocal now_s
+        waits_s.append(wait_s)
+        now_s += wait_s
+
+    monkeypatch.setattr(pull_socket.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(pull_socket.time, "sleep", sleep)
+    broker.wait_ms = 12_000
+    assert ask(line, broker, "one") == "one"
+
+    line.request_ahead(broker.address, pull("two"), 30)
+    assert waits_s == [0]
+    assert ask(line, broker, "two") == "two"
+    assert broker.heard == ["one", "two"]
+    line.disconnect(broker.address)
+    assert ask(line, broker, "three") == "three"
+    assert waits_s == [0, 12, 0]

@@ -9,7 +9,8 @@ from tests.support.scripted_server import ScriptedServer
 from holdfast.model.errors import ConnectionLost, RequestTimeout
 from holdfast.runtime import pool as pool_module
 from holdfast.runtime.pool import Connection, ConnectionPool
-from holdfast.wire.frames.command import Command, response
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import ONE_WAY, Command, response
 
 
 async def test_an_answer_comes_to_who_asked():
@@ -260,3 +261,62 @@ async def test_room_comes_back_when_a_request_is_given_up(monkeypatch: pytest.Mo
 
         with pytest.raises(RequestTimeout):
             await late
+
+
+def throttle(wait_ms: int) -> Command:
+    return Command(code=RequestCode.THROTTLE, flag=ONE_WAY, fields={"waitMs": str(wait_ms)})
+
+
+async def test_a_server_that_asks_to_wait_gets_the_next_requests_later():
+    """The longest wait counts. What is in flight is answered; the time of a request begins when it is sent."""
+    async with a_pool() as (server, pool):
+
+        def ask_to_wait(command: Command) -> Command:
+            for wait_ms in (20_000, 25_000, 1):
+                server.push(throttle(wait_ms))
+            return response(command)
+
+        server.answers[CODE] = ask_to_wait
+        assert (await pool.invoke(server.address, Command(code=CODE), 5)).code == 0
+        server.on(CODE)
+        connection = await pool.connect(server.address)
+        throttle_timer = connection.throttle._timer
+        assert throttle_timer is not None
+        assert throttle_timer.when() > asyncio.get_running_loop().time() + 20
+
+        waiting = asyncio.create_task(pool.invoke(server.address, Command(code=CODE), 5))
+        sending = asyncio.create_task(connection.wait_until_writable())
+        await connection.request(Command(code=CODE), 5)
+        assert (connection.is_full, connection.throttle.is_active) == (True, True)
+        assert (waiting.done(), sending.done(), len(server.requests)) == (False, False, 2)
+
+        connection.throttle.end()
+        assert (await waiting).code == 0
+        await sending
+        assert (connection.is_full, connection.throttle.is_active) == (False, False)
+
+
+async def test_a_lost_connection_ends_a_throttle():
+    """Those who wait learn that they have to dial again; a new connection begins without one."""
+    async with a_pool() as (server, pool):
+        server.answers[CODE] = lambda command: server.push(throttle(20_000)) or response(command)
+        await pool.invoke(server.address, Command(code=CODE), 5)
+        waiting = asyncio.create_task(pool.invoke(server.address, Command(code=CODE), 5))
+        await asyncio.sleep(0)
+
+        server.drop_connections()
+
+        with pytest.raises(ConnectionLost, match="not sent"):
+            await waiting
+        assert not (await pool.connect(server.address)).throttle.is_active
+
+
+@pytest.mark.parametrize("wait_ms", ["", "soon", "99999999999"])
+async def test_a_throttle_that_cannot_be_read_ends_the_connection(wait_ms: str):
+    """As every other malformed request does."""
+    async with a_pool() as (server, pool):
+        connection = await pool.connect(server.address)
+        server.push(Command(code=RequestCode.THROTTLE, flag=ONE_WAY, fields={"waitMs": wait_ms}))
+
+        await connection.closed
+        assert pool.find(server.address) is None

@@ -14,5 +14,6 @@ checkers.
     probe           a sender of one message to every queue of a quiet cluster
     search          a tool that looks up messages by their unique key
     admin           two tools: one creates the topics, the other reads every stored message
+    intruder        a program without a user, which every server with access control refuses
     survey          a tool that compares the routes of every name server with the running brokers
 """

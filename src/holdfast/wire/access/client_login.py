@@ -75,7 +75,7 @@ class ClientLogin:
         if not self._is_required and not answer.fields.get(NONCE_FIELD):
             self._end_as_open("the server has no access control")
             return None
-        proof = self._attempt.prove(answer)
+        proof = self._attempt.prove(answer, accepts_throttle=True)
         if proof is None:
             raise self._failed("the server asks for a login of another kind; this client may be too old for it")
         return proof

@@ -51,10 +51,15 @@ class LoginAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LoginProofFields(msgspec.Struct, frozen=True, rename="camel"):
-    """Header of 7061. The text form hides the proof."""
+    """Header of 7061. The text form hides the proof.
+
+    Attributes:
+        accepts_throttle: Whether the client obeys throttles on this connection.
+    """
 
     user: str
     proof: str
+    accepts_throttle: bool = False
 
     def __repr__(self) -> str:
         return f"LoginProofFields({self.user!r})"

@@ -44,16 +44,21 @@ class LoginAttempt:
         fields = LoginFields(user=self._user, client_nonce=self._nonce)
         return Command(code=RequestCode.LOGIN, fields=to_fields(fields))
 
-    def prove(self, answer: Command) -> Command | None:
+    def prove(self, answer: Command, *, accepts_throttle: bool = False) -> Command | None:
         """Return the second request, which follows the success *answer*.
 
         Return None if *answer* asks for another kind of proof: then nothing may be proven.
+
+        Args:
+            answer: The answer to the first request.
+            accepts_throttle: Whether the dialing side obeys throttles on this connection.
         """
         self._server_nonce = answer.fields.get(NONCE_FIELD, "")
         if not is_nonce(self._server_nonce) or answer.fields.get("method", METHOD) != METHOD:
             return None
         proof = client_proof(self._secret, self._user, self._nonce, self._server_nonce)
-        return Command(code=RequestCode.LOGIN_PROOF, fields=to_fields(LoginProofFields(user=self._user, proof=proof)))
+        fields = LoginProofFields(self._user, proof, accepts_throttle)
+        return Command(code=RequestCode.LOGIN_PROOF, fields=to_fields(fields))
 
     def is_proven_by(self, answer: Command) -> bool:
         """Return whether the success *answer* to the second request proves that the server knows the secret."""

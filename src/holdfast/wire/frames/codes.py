@@ -151,6 +151,7 @@ class RequestCode(IntEnum):
     LOGIN = 7060
     LOGIN_PROOF = 7061
     SYNC_ACCESS = 7062
+    THROTTLE = 7063
 
 
 class ResponseCode(IntEnum):

@@ -32,6 +32,7 @@ from holdfast.wire.access.bodies import (
 )
 from holdfast.wire.access.login import LoginFields, LoginProofFields
 from holdfast.wire.access.records import SyncAccessFields
+from holdfast.wire.access.throttle import ThrottleFields
 from holdfast.wire.cluster.registration import BrokerFields, MemberGroupFields, RegisterFields
 from holdfast.wire.cluster.route import (
     BrokerNameFields,
@@ -490,6 +491,8 @@ CLIENT_REQUESTS: Final = _by_code(
     RequestSpec(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, PushedReplyFields, PUBLIC,
         "Accept the reply to a request that this producer sent"),
     RequestSpec(RequestCode.GET_ALL_PRODUCER_INFO, WatchedTopicsFields, PUBLIC, "The routes of these topics changed"),
+    RequestSpec(RequestCode.THROTTLE, ThrottleFields, PUBLIC,
+        "Send nothing more for a time: the user is above its rate"),
 )
 
 # fmt: on
