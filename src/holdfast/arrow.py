@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
-from holdfast.runtime.extras import describe_missing
+from holdfast.runtime.process.extras import describe_missing
 
 try:
     import numpy as np  # noqa: F401 - used by imported modules; imported here to report that it is missing

@@ -37,8 +37,8 @@ from holdfast.model.errors import ProducerFull
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.runtime.background_loop import BackgroundLoop
-from holdfast.runtime.fork import register_after_fork
+from holdfast.runtime.process.background_loop import BackgroundLoop
+from holdfast.runtime.process.fork import register_after_fork
 from holdfast.wire.records.compression import Codec
 
 _T = TypeVar("_T")

@@ -64,6 +64,7 @@ _NAMED: dict[str, object] = {
     "AclFollower.name": ACL_FILE,
     "boot": START_MS,
     "cached_size_max": 1 << 20,
+    "parked_max": 100,
     "size_max": 1 << 20,
     "is_enabled": True,
     "is_required": True,

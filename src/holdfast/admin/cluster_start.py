@@ -29,7 +29,7 @@ from holdfast.config import UpOptions
 from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError, HoldfastError, RequestTimeout
 from holdfast.runtime.address import split_address
-from holdfast.runtime.own_host import find_own_host
+from holdfast.runtime.process.own_host import find_own_host
 from holdfast.runtime.supervisor import ChildSpec
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"

@@ -60,7 +60,7 @@ from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.unique_id import UniqueIds
-from holdfast.runtime.fork import register_after_fork
+from holdfast.runtime.process.fork import register_after_fork
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.host import format_host
 from holdfast.wire.records.compression import Codec
@@ -309,7 +309,6 @@ class Producer:
         """
         check_seconds("timeout_s", timeout_s, optional=True)
         wire_messages = [self._on_wire(message) for message in messages] if self._namespace else [*messages]
-        keys = {(message.topic, message.key) for message in wire_messages if message.key is not None}
         batch = SendMany(
             self._client,
             self._batch_sender(_UNCOMPRESSED, timeout_s),
@@ -317,6 +316,7 @@ class Producer:
             bytes_max=self._batch_bytes_max,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
+        keys = {(message.topic, message.key) for message in wire_messages if message.key is not None}
         with self._in_flight:
             if self._accumulator:
                 await self._accumulator.close_batches(keys)

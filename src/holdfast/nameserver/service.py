@@ -11,7 +11,7 @@ from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.runtime.readings import INTERVAL_S, SystemReadings
+from holdfast.runtime.process.readings import INTERVAL_S, SystemReadings
 from holdfast.runtime.role_server import RoleServer
 
 

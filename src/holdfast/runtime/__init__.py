@@ -4,13 +4,8 @@ A *channel* is one TCP connection. A *role* is a broker, a name server or anothe
 returns effects, which the shell performs.
 
     access/            how a client or a server proves its identity on the connections that it dials
+    process/           this process and its machine: limits, threads, forks, readings
     address            addresses as people write them: parsing, and errors about ports in use
-    own_host           the address under which other machines reach this one
-    descriptors        how many files and connections this process may have open
-    extras             install instructions for optional packages
-    libc               functions of the C library that Python does not offer
-    fork               callbacks for forked children
-    background_loop    an event loop in a background thread, for callers without asyncio
     logs               log lines for the operator: format, throttling, records of libraries
     budget             the memory limit for all connections of a server
     channel            one TCP connection that carries frames
@@ -22,7 +17,6 @@ returns effects, which the shell performs.
     posix_disk         a folder of a real file system as a `Disk`
     folder_lock        locks that keep a folder to one process
     log_sync           group commit in a background thread
-    readings           memory, load and network use of this machine, from Linux
     exposition         samples and health as an HTTP application
     metrics            the HTTP port for `/metrics` and `/health` of a role
     server             runs one role on sockets, timers and threads

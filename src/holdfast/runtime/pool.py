@@ -30,7 +30,7 @@ from holdfast.model.access.credentials import Credentials
 from holdfast.model.errors import ConnectionLost, ForkedClient, RemoteProtocolError, RequestTimeout
 from holdfast.runtime.access.authentication import Authenticator, authenticate
 from holdfast.runtime.channel import Channel
-from holdfast.runtime.fork import register_after_fork
+from holdfast.runtime.process.fork import register_after_fork
 from holdfast.runtime.throttle import Throttle
 from holdfast.runtime.tls import WatchedContext, describe_tls_error
 from holdfast.wire.access.signature import sign

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
 from holdfast.model.errors import DiskFailed, DiskFull, StoreError
-from holdfast.runtime.libc import find_function
+from holdfast.runtime.process.libc import find_function
 from holdfast.store.base.disk import File, Piece
 
 IOV_MAX = 1024

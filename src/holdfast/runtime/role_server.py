@@ -27,10 +27,10 @@ from holdfast.runtime.access.role_secrets_reader import read_metrics_token, read
 from holdfast.runtime.address import check_listening, check_metrics_listening, join_address, split_address
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import FrameLimits
-from holdfast.runtime.descriptors import limit_unproven
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer
 from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.runtime.process.descriptors import limit_unproven
 from holdfast.runtime.server import MachineServer
 from holdfast.runtime.tls import RoleTls
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.extras import describe_missing
+from holdfast.runtime.process.extras import describe_missing
 
 if TYPE_CHECKING:
     from holdfast.spark.source import HoldfastSource

@@ -6,7 +6,7 @@ import gc
 import os
 from typing import Final
 
-from holdfast.runtime.libc import keep_freed_memory
+from holdfast.runtime.process.libc import keep_freed_memory
 
 _prepared_pids: Final[set[int]] = set()
 

@@ -13,7 +13,7 @@ from holdfast.bulk import pull_socket
 from holdfast.bulk.pull_socket import PullSocket, _idle_sockets, borrow_pull_socket
 from holdfast.client.access.credentials_options import CredentialsOptions
 from holdfast.model.errors import ConnectionLost, LoginFailed
-from holdfast.runtime.background_loop import BackgroundLoop
+from holdfast.runtime.process.background_loop import BackgroundLoop
 from holdfast.wire.access.signature import verify
 from holdfast.wire.access.throttle import encode_throttle
 from holdfast.wire.frames.codes import RequestCode

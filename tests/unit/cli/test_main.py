@@ -11,7 +11,7 @@ from tests.support.scripted_server import ScriptedServer
 
 from holdfast.cli.help_style import build_command
 from holdfast.cli.main import build, main
-from holdfast.runtime.background_loop import BackgroundLoop
+from holdfast.runtime.process.background_loop import BackgroundLoop
 
 
 @pytest.fixture(autouse=True)

@@ -209,6 +209,11 @@ ROWS: dict[str, Row] = {
     ),
     "OffsetResetHandler": Row(requests={RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "TOPIC_NOT_EXIST"}),
     "OffsetTable": Row(files=("config/consumerOffset.json",), hooks=("stop",)),
+    "RefusedPulls": Row(
+        timers=("access-changed", "refused pulls"),
+        metrics=("broker_refused_pulls_parked",),
+        hooks=("channel_closed",),
+    ),
     "ParkedPullCheck": Row(timers=("access-changed",)),
     "PullHandler": Row(
         metrics=("broker_batches_opened", "broker_batches_unreadable", "broker_inflations", "broker_parked_pulls"),

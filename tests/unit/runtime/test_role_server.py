@@ -118,6 +118,8 @@ async def test_metrics_are_of_the_role_its_server_and_its_limits():
         "holdfast_connections_unproven",
         "holdfast_user_pauses_total",
         "holdfast_user_paused_ms_total",
+        "holdfast_user_throttles_total",
+        "holdfast_user_throttled_ms_total",
     }
 
 

@@ -36,7 +36,7 @@ from holdfast.cli.profiles import find_cluster
 from holdfast.cli.progress import show_progress
 from holdfast.cli.shared_options import cluster_flags, command_with
 from holdfast.model.errors import ConfigError
-from holdfast.runtime.extras import describe_missing
+from holdfast.runtime.process.extras import describe_missing
 from holdfast.store.recovery.conversion_plan import ConvertedKind
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from holdfast.config import LogOptions, Sources, load, variable_warnings
 from holdfast.machine.effects import Log
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.address import split_address
-from holdfast.runtime.descriptors import raise_limit
-from holdfast.runtime.libc import keep_freed_memory
 from holdfast.runtime.logs import Emit, start_logging
-from holdfast.runtime.own_host import find_own_host
+from holdfast.runtime.process.descriptors import raise_limit
+from holdfast.runtime.process.libc import keep_freed_memory
+from holdfast.runtime.process.own_host import find_own_host
 
 app = typer.Typer(no_args_is_help=True, help="Run one server in this process.")
 

@@ -43,8 +43,8 @@ from holdfast.model.errors import ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
-from holdfast.runtime.fork import register_after_fork
 from holdfast.runtime.pool import Connection, ConnectionPool, is_caller_cancelled
+from holdfast.runtime.process.fork import register_after_fork
 from holdfast.runtime.tls import WatchedContext, client_context
 from holdfast.wire.cluster.route import ClusterInfo
 from holdfast.wire.cluster.watch import ROUTES_CHANGED

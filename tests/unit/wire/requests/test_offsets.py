@@ -108,4 +108,4 @@ def test_locks_name_queues_as_the_client_does():
 @pytest.mark.parametrize(("text", "offset"), [("-1", None), ("0", 0), ("7", 7)])
 def test_a_group_that_never_committed_has_no_offset(text: str, offset: int | None):
     """Some brokers send -1 for it, which is no offset."""
-    assert from_fields(offsets.CommittedAnswer, {"offset": text}).offset == offset
+    assert from_fields(offsets.KnownOffsetAnswer, {"offset": text}).offset == offset

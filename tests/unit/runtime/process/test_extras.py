@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.extras import describe_missing, requirements_of
+from holdfast.runtime.process.extras import describe_missing, requirements_of
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from holdfast.model.errors import LocalProtocolError
-from holdfast.runtime.background_loop import BackgroundLoop
+from holdfast.runtime.process.background_loop import BackgroundLoop
 
 
 async def where() -> threading.Thread:

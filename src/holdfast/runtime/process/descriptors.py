@@ -1,7 +1,8 @@
 """How many files and connections this process may have open.
 
-Most systems start a process with room for 1024, and permit it to have many more. A server whose descriptors are used up
-accepts nobody. So it takes what it is permitted to have, and strangers get at most half of it.
+Most systems start a process with a limit of 1024 descriptors, and permit it to raise the limit. A server that has
+used up its descriptors accepts no connection. So it raises its limit as far as it may, and gives at most half of it to
+connections that have not proven who they are.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.machine.readings import LinkCapacity
-from holdfast.runtime.readings import SystemReadings
+from holdfast.runtime.process.readings import SystemReadings
 
 MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    250 kB\nHugePages_Total:       0\n"
 NET = """Inter-|   Receive                                                |  Transmit

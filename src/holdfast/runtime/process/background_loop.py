@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.model.errors import LocalProtocolError
-from holdfast.runtime.fork import register_after_fork
+from holdfast.runtime.process.fork import register_after_fork
 
 _T = TypeVar("_T")
 

@@ -7,9 +7,9 @@ import socket
 import traceback
 from collections.abc import Callable
 
-from holdfast.runtime.background_loop import BackgroundLoop
-from holdfast.runtime.fork import register_after_fork
 from holdfast.runtime.pool import ConnectionPool
+from holdfast.runtime.process.background_loop import BackgroundLoop
+from holdfast.runtime.process.fork import register_after_fork
 
 
 class Owner:

@@ -2,7 +2,7 @@
 
 import ipaddress
 
-from holdfast.runtime.own_host import find_own_host
+from holdfast.runtime.process.own_host import find_own_host
 
 
 def test_the_own_host_is_an_address_that_can_be_dialled():

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from holdfast.runtime.libc import find_function
+from holdfast.runtime.process.libc import find_function
 
 ROUNDS = 50
 # Fills 8 MiB, frees them, and so on: how many pages does the kernel have to bring each time?
 PROGRAM = f"""
 import resource, sys
-from holdfast.runtime.libc import keep_freed_memory
+from holdfast.runtime.process.libc import keep_freed_memory
 if sys.argv[1] == "keeping":
     assert keep_freed_memory()
 def fill():
