@@ -20,7 +20,7 @@ from holdfast.admin.static_topics import BrokerMappings, ClusterMappings, Static
 from holdfast.admin.topics import QueueState, Topics, kind_of
 from holdfast.model.errors import BrokerRefused
 from holdfast.model.mapping import LogicalQueue
-from holdfast.model.queue import LogicalQueueId
+from holdfast.model.queue import LogicalOffset, LogicalQueueId
 from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, Permission, TopicConfig
@@ -60,8 +60,8 @@ class DrainedSegment(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     queue: LogicalQueueId
     generation: int | None
-    first: int
-    last: int | None
+    first: LogicalOffset
+    last: LogicalOffset | None
     last_ms: int
     kept_for: str = ""
 

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.admin.cluster_access import Broker, ClusterAccess, NotAllowed, NotFound, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge_scopes
-from holdfast.model.queue import LogicalQueueId
+from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import GLOBAL, covers, to_shown_scope
 from holdfast.model.spelling_hint import hint_suffix
 from holdfast.model.topic import TopicConfig
@@ -80,11 +80,11 @@ class StaticTopic(msgspec.Struct, frozen=True, kw_only=True):
         """The topic's configuration, except the number of queues, which differs from broker to broker."""
         return next(iter(self.configs.values()), TopicConfig(name=self.name))
 
-    def next_physical_queue(self, broker: str) -> int:
+    def next_physical_queue(self, broker: str) -> PhysicalQueueId:
         """Return the lowest number above all physical queues of *broker* that the topic ever used."""
-        used = {number for record in self.records.values() for number in record.used_queue_ids(broker)}
         config = self.configs.get(broker)
-        return max([*(number + 1 for number in used), 0 if config is None else config.write_queues])
+        lowest = PhysicalQueueId(0 if config is None else config.write_queues)
+        return max([lowest, *(record.next_physical_queue(broker) for record in self.records.values())])
 
 
 class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):

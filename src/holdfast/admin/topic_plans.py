@@ -26,12 +26,11 @@ from holdfast.model.mapping import (
     TopicMapping,
     check,
     merge,
-    new_logical_queue,
     next_epoch,
 )
-from holdfast.model.queue import LogicalQueueId, PhysicalQueueId
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
-from holdfast.model.segment import generation_order
+from holdfast.model.segment import Segment, generation_order
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.requests.moves import QueueTotal
 
@@ -48,7 +47,7 @@ class KnownStart(msgspec.Struct, frozen=True, kw_only=True):
     silent: list[str] = []
 
     @property
-    def first(self) -> int:
+    def first(self) -> LogicalOffset:
         """The first offset of its next segment."""
         return self.floor.next_start(is_certain=not self.silent)
 
@@ -235,7 +234,7 @@ def convert_plan(
     layout = _Layout(view, config, scope, next_epoch(0, now_ms), queue_total)
     leaders: dict[LogicalQueueId, str] = {}
     for broker in sorted(hosts):
-        for queue_id in range(hosts[broker]):
+        for queue_id in map(PhysicalQueueId, range(hosts[broker])):
             number = LogicalQueueId(len(leaders))
             layout.add(number, broker, queue_id=queue_id)
             leaders[number] = broker
@@ -251,8 +250,8 @@ def assign_plan(  # noqa: PLR0913 - one name for each option
     broker: str,
     *,
     start: KnownStart,
-    queue_id: int | None = None,
-    first: int | None = None,
+    queue_id: PhysicalQueueId | None = None,
+    first: LogicalOffset | None = None,
     force: bool = False,
     now_ms: int,
 ) -> TopicPlan:
@@ -300,8 +299,7 @@ def assign_plan(  # noqa: PLR0913 - one name for each option
             f" {start.first} or more"
         )
     layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), merged.total, topic)
-    chosen = start.first if first is None else first
-    layout.add(queue, broker, queue_id=queue_id, first=chosen, generation=start.generation)
+    layout.add(queue, broker, queue_id=queue_id, start=start, first=first)
     return layout.to_plan()
 
 
@@ -394,7 +392,7 @@ def _fill(
     layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), total, topic)
     for move in plan_grow(topic.name, leaders, total, targets, load=_other_topic_load(view, topic.name)):
         start = starts.get(move.queue, NEW_QUEUE_START)
-        layout.add(move.queue, move.target, first=start.first, generation=start.generation)
+        layout.add(move.queue, move.target, start=start)
     return layout.to_plan()
 
 
@@ -453,19 +451,32 @@ class _Layout:
         self._topic = topic
         self._stamp = TopicMapping(topic=config.name, broker="", scope=scope, epoch=epoch, total=total)
         self._added: dict[str, list[LogicalQueue]] = {}
-        self._next: dict[str, int] = {}
+        self._next: dict[str, PhysicalQueueId] = {}
 
     def add(
-        self, queue: LogicalQueueId, broker: str, *, queue_id: int | None = None, first: int = 0, generation: int = 0
+        self,
+        queue: LogicalQueueId,
+        broker: str,
+        *,
+        queue_id: PhysicalQueueId | None = None,
+        start: KnownStart = NEW_QUEUE_START,
+        first: LogicalOffset | None = None,
     ) -> None:
-        """Give a logical queue its only segment; without a *queue_id*, on a physical queue that was never used."""
-        fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical_queue(broker))
+        """Give a logical queue its only segment; without a *queue_id*, on a physical queue that was never used.
+
+        It begins at *first*, or else at the lowest offset that *start* allows.
+        """
+        unused = PhysicalQueueId(0) if self._topic is None else self._topic.next_physical_queue(broker)
+        fresh = self._next.get(broker, unused)
         chosen = fresh if queue_id is None else queue_id
-        self._next[broker] = max(fresh, chosen + 1)
-        number = LogicalQueueId(queue)
-        (segment,) = new_logical_queue(number, broker, PhysicalQueueId(chosen)).segments
-        segment = msgspec.structs.replace(segment, generation=generation, first=first)
-        self._added.setdefault(broker, []).append(LogicalQueue(number, (segment,)))
+        self._next[broker] = max(fresh, PhysicalQueueId(chosen + 1))
+        segment = Segment(
+            generation=start.generation,
+            broker=broker,
+            queue_id=chosen,
+            first=start.first if first is None else first,
+        )
+        self._added.setdefault(broker, []).append(LogicalQueue(queue, (segment,)))
 
     def to_plan(self) -> TopicPlan:
         """Return the plan; every record in it is valid."""

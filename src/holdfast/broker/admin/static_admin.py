@@ -163,9 +163,8 @@ class StaticAdmin(Component):
         known = self._topics.find(fields.topic)
         added, removed = parse_attributes(fields.attributes)  # RocketMQ's tool sends none.
         attributes = added if known is None else known.attributes | added
-        needed = max(mapping.used_queue_ids(self._mappings.broker), default=-1) + 1
-        if known is not None:
-            needed = max(needed, known.read_queues, known.write_queues)
+        lowest = 0 if known is None else max(known.read_queues, known.write_queues)
+        needed = mapping.next_physical_queue(self._mappings.broker, lowest)
         config = TopicConfig(
             name=fields.topic,
             read_queues=max(needed, fields.read_queue_nums),

@@ -26,7 +26,7 @@ from holdfast.cli.move_output import (
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.mapping import LogicalQueue, MergedTopic, mapping_rows
-from holdfast.model.queue import LogicalOffset, LogicalQueueId
+from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import shown_broker, to_shown_scope
 from holdfast.model.segment import Segment
 
@@ -174,8 +174,8 @@ def set_queue(
             number,
             broker,
             start=start,
-            queue_id=physical,
-            first=first,
+            queue_id=None if physical is None else PhysicalQueueId(physical),
+            first=None if first is None else LogicalOffset(first),
             force=force,
             now_ms=now_ms(),
         )
