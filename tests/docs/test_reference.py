@@ -87,7 +87,9 @@ async def test_every_limit_is_an_option_of_both_roles_and_has_metrics_and_a_row_
 
     service = NameServerService(NameServerOptions(listen="127.0.0.1:0", connections_per_address_max=9), lambda _: None)
     await service.start()
-    shown = {sample.name + ("_total" if sample.kind == "counter" else "") for sample in service._samples()}
+    serving = service._serving
+    assert serving is not None
+    shown = {sample.name + ("_total" if sample.kind == "counter" else "") for sample in serving.samples()}
     await service.stop()
 
     for option, metrics in LIMITS.items():

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.runtime.process.extras import describe_missing, requirements_of
 
-PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+PROJECT = Path(__file__).parents[4] / "pyproject.toml"
 
 
 @pytest.mark.parametrize("name", ["session", "register", "HoldfastSource"])
