@@ -52,7 +52,7 @@ async def test_the_table_says_what_clients_answer():
     producer = Producer("127.0.0.1:1")
     consumer = PushConsumer("127.0.0.1:1", "readers")
 
-    answered = {ROUTES_CHANGED, *producer._client._handlers, *consumer._member.client._handlers}
+    answered = {ROUTES_CHANGED, *producer._client._callbacks.handlers, *consumer._member.client._callbacks.handlers}
 
     assert answered == set(CLIENT_REQUESTS)
 
