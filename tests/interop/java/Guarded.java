@@ -8,7 +8,7 @@
 //   send|async|batch|oneway|transaction TOPIC
 //   pull TOPIC GROUP
 //   consume|ordered TOPIC GROUP         start; what comes is told as {"got": [group, body]}
-//   watch MILLISECONDS       do nothing
+//   watch COUNT              do nothing until that many routes have been asked for: a consumer does so every second
 //
 // Each is answered with {"actor", "command", "code", "error", "asked"}: the code of the refusal or 0, and by code the requests of
 // the actor since it began.
@@ -51,6 +51,8 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 public final class Guarded {
     private static final int PATIENCE_MS = 20_000;
+    private static final int POLL_MS = 10;
+    private static final int GET_ROUTE = 105;
     private static final AtomicInteger INSTANCES = new AtomicInteger();
 
     private final String nameServer;
@@ -123,9 +125,14 @@ public final class Guarded {
             case "ordered":
                 consume(topic, words[2], words[0].equals("ordered"));
                 break;
-            case "watch": Thread.sleep(Long.parseLong(words[1])); break;
+            case "watch": watch(Long.parseLong(words[1])); break;
             default: throw new IllegalArgumentException(words[0]);
         }
+    }
+
+    private void watch(long count) throws InterruptedException {
+        long end = asked().getOrDefault(GET_ROUTE, 0L) + count;
+        while (asked().getOrDefault(GET_ROUTE, 0L) < end) Thread.sleep(POLL_MS);
     }
 
     private void begin(String[] words) {
