@@ -349,10 +349,13 @@ class _Run:
         self._wait(_AUDIT_MS, lambda: searcher.is_done, "keys can be looked up", lambda: "not in time")
 
     def _intrude(self) -> None:
-        """Check that no server admits a program without a user, if there is access control."""
+        """Check that the doors have admitted every user and server, and admit no program without a user."""
         cluster = self._cluster
         if not cluster.plan.auth:
             return
+        refused = {name: parts.door.refusals for name, parts in cluster.components.items() if parts.door.refusals}
+        if refused:
+            raise Violation("no user and no server is refused", f"refusals: {refused}")
         brokers = list(cluster.addresses.values())
         intruder = Intruder(cluster.namesrv_text, self._world.rng("intruder"), brokers=brokers)
         cluster.add_client(intruder)
