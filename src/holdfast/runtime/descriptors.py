@@ -1,7 +1,7 @@
 """How many files and connections this process may have open.
 
-Most systems start a process with room for 1024, and permit it to have many more. A server whose descriptors are used up
-accepts nobody. So it takes what it is permitted to have, and strangers get at most half of it.
+Most systems start a process with 1024 descriptors, and permit it to have many more. A server that has used them up
+accepts no connection. So it takes all that the system permits, and unproven connections get at most half of them.
 """
 
 from __future__ import annotations
