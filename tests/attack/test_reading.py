@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import pytest
+from msgspec import structs
 from tests.support.access import Users, log_in
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.cluster.machine import codes
 
+from holdfast.model.topic import HALF_TOPIC
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.records.record import LAYOUTS, StoredRecord, encode_record
 
 NO = int(ResponseCode.NO_PERMISSION)
 
@@ -69,3 +74,59 @@ def test_the_offsets_of_a_foreign_group_cannot_be_copied(desk: BrokerHarness) ->
 
     assert (answer.code, "Group:secret" in (answer.remark or "")) == (NO, True)
     assert desk.components.offsets.topics_of("mine") == []
+
+
+# Records in the bodies of messages.
+
+
+def forge(broker: BrokerHarness, like: StoredRecord, topic: str, reach: int) -> tuple[bytes, int]:
+    """Return a body with a record that reaches beyond its end, and the position that this record will have.
+
+    The message with this body must be the next one, and must be sent to the topic and queue of *like*.
+    """
+    layout = LAYOUTS[0]
+    position = broker.store.written + layout.size
+    claimed = structs.replace(like, topic=topic, position=position, properties=b"")
+    data = bytearray(encode_record(claimed))
+    struct.pack_into(">i", data, 0, len(data) + reach)
+    struct.pack_into(">H", data, len(data) - 2, reach)
+    return bytes(data), position
+
+
+def test_a_record_in_a_body_does_not_reach_the_messages_of_others(desk: BrokerHarness) -> None:
+    """Its properties, which no checksum covers, would be what others have sent after it."""
+    desk.call(a_send("mine", body=b"x"))
+    like = desk.store.read_record(0)
+    assert like is not None
+    body, position = forge(desk, like, "mine", 400)
+    desk.call(a_send("mine", body=body))
+    for _ in range(8):
+        desk.call(a_send("secret", body=b"of alice " * 8), channel=2)
+    assert desk.store.view(position, 8) is not None
+
+    (viewed,) = desk.call(Command(code=33, fields={"offset": str(position), "topic": "mine"}))
+    (returned,) = desk.call(Command(code=36, fields={"group": "mine", "offset": str(position), "delayLevel": "1"}))
+
+    assert viewed.code != 0
+    assert b"of alice" not in viewed.body
+    assert returned.code != 0
+
+
+def test_a_half_message_in_a_body_decides_no_transaction_of_others(desk: BrokerHarness) -> None:
+    """A rollback of it would lose the message of another user."""
+    desk.call(a_send("secret", f="4", i="TRAN_MSG\x01true\x02PGROUP\x01p\x02"), channel=2)
+    like = desk.store.read_record(0)
+    assert like is not None
+    assert like.topic == HALF_TOPIC
+    stolen = structs.replace(
+        like, properties=format_properties({"REAL_TOPIC": "mine", "REAL_QID": "0", "PGROUP": "p"}).encode()
+    )
+    position = desk.store.written + LAYOUTS[0].size
+    desk.call(a_send("mine", body=encode_record(structs.replace(stolen, position=position))))
+
+    fields = {"producerGroup": "p", "tranStateTableOffset": "0", "commitLogOffset": str(position)}
+    rollback = fields | {"commitOrRollback": "12", "fromTransactionCheck": "false", "msgId": "", "transactionId": ""}
+    (answer,) = desk.call(Command(code=37, fields=rollback))
+
+    assert answer.code != 0
+    assert answer.remark == "Find prepared transaction message failed"

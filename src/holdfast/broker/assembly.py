@@ -230,7 +230,9 @@ class Components:
         self.refused_pulls = add(RefusedPulls(self.door, turn, options.parked_pulls_max))
         add(ParkedPullCheck(self.pull_handler.parked_pulls, self.refused_pulls, self.door, turn))
         self.batch_cache = self.pull_handler.batch_cache
-        self.record_locator = RecordLocator(self.view, self.batch_cache, self.pull_handler.delivered_ranges)
+        self.record_locator = RecordLocator(
+            self.view, self.batch_cache, self.pull_handler.delivered_ranges, self.store.find_queue
+        )
         self.consumed_topics = add(ConsumedTopics(options, self.topics, self.offsets, self.view, turn))
         self.lag_calculator = LagCalculator(self.topics, self.clients, self.offsets, self.queues, self.consumed_topics)
 
@@ -458,7 +460,7 @@ class Components:
                 options, self.topics, self.groups, self.clients, self.offsets, self.lag_calculator, self.stats, turn
             )
         )
-        add(ClientAdmin(options, self.clients, self.door))
+        add(ClientAdmin(options, self.clients, self.door, store.find_queue))
         add(
             BrokerAdmin(
                 options,

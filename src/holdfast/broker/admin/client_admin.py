@@ -9,7 +9,7 @@ import msgspec
 from holdfast.access.door import Door
 from holdfast.broker.flow.awaitables import call_all
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.messages.record_lookup import read_bytes
+from holdfast.broker.messages.record_lookup import FindQueue, read_named_bytes
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.clients import Client, ClientTable
 from holdfast.machine.component import Component
@@ -43,7 +43,8 @@ _RUNNING_INFO_VERSION: Final = 62  # 3.1.8: older clients do not support the req
 class ClientAdmin(Component):
     """Handles client requests of tools."""
 
-    def __init__(self, options: BrokerOptions, clients: ClientTable, door: Door) -> None:
+    def __init__(self, options: BrokerOptions, clients: ClientTable, door: Door, find_queue: FindQueue) -> None:
+        self._find_queue = find_queue
         self._options = options
         self._door = door
         self._clients = clients
@@ -141,7 +142,7 @@ class ClientAdmin(Component):
             return client
         record = b""
         if fields.msg_id:
-            record = await read_bytes(parse_message_id(fields.msg_id).position)
+            record = await read_named_bytes(parse_message_id(fields.msg_id).position, self._find_queue)
             if not record:
                 return Refusal(ResponseCode.SYSTEM_ERROR, f"no message has the id {fields.msg_id}")
             found = decode_record(record, check_body=False)

@@ -18,7 +18,7 @@ from holdfast.broker.mapping.offset_rewrite import read_queue_id, rewrite_offset
 from holdfast.broker.mapping.queue_view import Queues, QueueView
 from holdfast.broker.mapping.segment_queries import REMOTE_TIMEOUT_MS
 from holdfast.broker.messages.batch_cache import BatchCache, UnpackReason
-from holdfast.broker.messages.record_lookup import read_bytes
+from holdfast.broker.messages.record_lookup import read_bytes, read_named_bytes
 from holdfast.broker.relay.record_locator import RecordLocator
 from holdfast.broker.tables.clients import ClientTable
 from holdfast.machine.component import Component
@@ -165,7 +165,7 @@ class QueryHandler(Component):
         broker.
         """
         fields = request.header_as(ViewMessageFields)
-        data = await read_bytes(fields.offset)
+        data = await read_named_bytes(fields.offset, self._store.find_queue)
         if not data:
             return await self._view_elsewhere(request, fields)
         record = decode_record(data, check_body=False)

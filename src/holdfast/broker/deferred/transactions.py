@@ -39,7 +39,13 @@ from holdfast.broker.deferred.remote_transactions import RemoteTransactions
 from holdfast.broker.flow.awaitables import Pause
 from holdfast.broker.flow.component import MasterComponent
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Timers
-from holdfast.broker.messages.record_lookup import properties_of, read_entries, read_record, to_draft, try_read_record
+from holdfast.broker.messages.record_lookup import (
+    properties_of,
+    read_entries,
+    read_named_record,
+    to_draft,
+    try_read_record,
+)
 from holdfast.broker.messages.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.relay.record_locator import has_message_id
@@ -201,7 +207,7 @@ class TransactionHandler(MasterComponent):
 
     async def _find_half(self, fields: EndTransactionFields) -> StoredRecord | Refusal:
         """Return the half message of a decision, or the reason why it is not in this log."""
-        record = await read_record(fields.commit_log_offset)
+        record = await read_named_record(fields.commit_log_offset, self._store.find_queue)
         if record is None or record.topic != HALF_TOPIC:
             return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if properties_of(record).get(PRODUCER_GROUP) != fields.producer_group:

@@ -11,12 +11,29 @@ from holdfast.broker.messages.writer import Draft
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import LogicalQueueId
 from holdfast.store.base.cold_reads import LogRange
-from holdfast.store.log.record_reader import decode_at, read_bytes, read_record
+from holdfast.store.log.record_reader import (
+    FindQueue,
+    decode_at,
+    read_bytes,
+    read_named_bytes,
+    read_named_record,
+    read_record,
+)
 from holdfast.store.queues.queue_index import ENTRY, Entry, QueueIndex
 from holdfast.wire.records.properties import parse_properties
 from holdfast.wire.records.record import StoredRecord
 
-__all__ = ["properties_of", "read_bytes", "read_entries", "read_record", "to_draft", "try_read_record"]
+__all__ = [
+    "FindQueue",
+    "properties_of",
+    "read_bytes",
+    "read_entries",
+    "read_named_bytes",
+    "read_named_record",
+    "read_record",
+    "to_draft",
+    "try_read_record",
+]
 
 _READ_AHEAD: Final = 6400  # cold index entries to read ahead: as many as the kernel would
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from holdfast.access.door import Door
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.messages.record_lookup import properties_of, read_record, to_draft
+from holdfast.broker.messages.record_lookup import properties_of, read_named_record, to_draft
 from holdfast.broker.messages.writer import DELAY, Draft, LogWriter
 from holdfast.broker.relay.record_locator import LocatedRecord, RecordLocator
 from holdfast.broker.tables.clients import ClientTable
@@ -117,7 +117,7 @@ class SendBackHandler(Component):
             found = await self._record_locator.find(fields.offset, message_id)
             if found is not None:
                 return found
-        record = await read_record(fields.offset)
+        record = await read_named_record(fields.offset, self._writer.store.find_queue)
         if are_shared and not message_id:
             return await self._find_by_position(request, fields, record)
         if record is not None and is_inner_batch(record.sys_flag):

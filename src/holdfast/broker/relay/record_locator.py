@@ -21,7 +21,7 @@ from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.messages.batch_cache import BatchCache, UnpackReason
-from holdfast.broker.messages.record_lookup import properties_of, read_record
+from holdfast.broker.messages.record_lookup import FindQueue, properties_of, read_named_record
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.property_names import UNIQUE_KEY
@@ -60,7 +60,10 @@ class LocatedRecord(msgspec.Struct, frozen=True):
 class RecordLocator:
     """Finds records in the logs of all brokers."""
 
-    def __init__(self, view: ClusterView, batch_cache: BatchCache, delivered_ranges: DeliveredRanges) -> None:
+    def __init__(
+        self, view: ClusterView, batch_cache: BatchCache, delivered_ranges: DeliveredRanges, find_queue: FindQueue
+    ) -> None:
+        self._find_queue = find_queue
         self._view = view
         self._batch_cache = batch_cache
         self._delivered_ranges = delivered_ranges
@@ -70,7 +73,7 @@ class RecordLocator:
 
         Adds to *silent* the names of brokers that did not answer and may have the record.
         """
-        record = await read_record(position)
+        record = await read_named_record(position, self._find_queue)
         found = None if record is None else self._match(record, message_id)
         return found or await self._find_elsewhere(position, message_id, set() if silent is None else silent)
 

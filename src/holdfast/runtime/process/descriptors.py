@@ -1,8 +1,7 @@
 """How many files and connections this process may have open.
 
-Most systems start a process with a limit of 1024 descriptors, and permit it to raise the limit. A server that has
-used up its descriptors accepts no connection. So it raises its limit as far as it may, and gives at most half of it to
-connections that have not proven who they are.
+Most systems start a process with 1024 descriptors, and permit it to have many more. A server that has used them up
+accepts no connection. So it takes all that the system permits, and unproven connections get at most half of them.
 """
 
 from __future__ import annotations

@@ -2,18 +2,26 @@
 
 The position may come from an untrusted client: it may point beyond the log, into the middle of a record, or at a file
 that retention removed. Then there is no record, which is not an error.
+
+A body may contain the bytes of another record, whose properties, which no checksum covers, reach beyond it: over the
+messages of others that follow. So a position that a client has named counts only if the index of a queue has it, too.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from holdfast.model.errors import CorruptRecord
 from holdfast.store.base.cold_reads import LogRange
+from holdfast.store.queues.queue_index import ENTRY, QueueIndex
 from holdfast.wire.records.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, StoredRecord, decode_record
 
 RECORD_SIZE_MAX = 16 * 1024 * 1024
 _HEADER = struct.Struct(">ii")
+
+FindQueue = Callable[[str, int], QueueIndex | None]
+"""Returns the physical queue with this topic and number, if there is one."""
 
 
 async def read_bytes(position: int) -> bytes:
@@ -33,6 +41,23 @@ async def read_bytes(position: int) -> bytes:
 async def read_record(position: int) -> StoredRecord | None:
     """Return the record that begins at *position*, or None if there is none."""
     data = await read_bytes(position)
+    return decode_at(data, position) if data else None
+
+
+async def read_named_bytes(position: int, find_queue: FindQueue) -> bytes:
+    """Return the bytes of the record at a *position* that a client has named; empty if no queue has one there."""
+    data = await read_bytes(position)
+    record = decode_at(data, position) if data else None
+    queue = None if record is None else find_queue(record.topic, record.queue_id)
+    if record is None or queue is None:
+        return b""
+    entries, _ = await queue.fetch_range(record.offset, 1)
+    return data if entries and ENTRY.unpack_from(entries)[:2] == (position, record.size) else b""
+
+
+async def read_named_record(position: int, find_queue: FindQueue) -> StoredRecord | None:
+    """Return the record at a *position* that a client has named, or None if no queue has one there."""
+    data = await read_named_bytes(position, find_queue)
     return decode_at(data, position) if data else None
 
 
