@@ -22,7 +22,7 @@ class Standalone:
 
     def __init__(self, folder: Path) -> None:
         find_java()
-        self._folder = folder
+        self.folder = folder
         self._environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         port = free_port()
         self.url = f"spark://127.0.0.1:{port}"
@@ -44,7 +44,7 @@ class Standalone:
     def _start(self, name: str, main: str, *arguments: str) -> Child:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"
         command = ["bash", str(script), f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1", *arguments]
-        folder = self._folder / name.replace(" ", "-")
+        folder = self.folder / name.replace(" ", "-")
         folder.mkdir()
         return Child(command, name=name, environment={**self._environment, "SPARK_WORKER_DIR": str(folder)})
 
