@@ -13,7 +13,7 @@ completes logins of the users that it knows: then it can vouch for them when it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from holdfast.access.authority import Authority
@@ -36,7 +36,6 @@ from holdfast.wire.access.login import (
     LoginProofFields,
     encode_nonce,
     is_nonce,
-    server_proof,
 )
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.fields import to_fields
@@ -56,6 +55,7 @@ class LoginServer(Component):
         authority: The users and their secrets.
         secrets: Those of this role.
         turn: The turn of the role.
+        addresses: Where other servers find this role without having been configured.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class LoginServer(Component):
         authority: Authority,
         secrets: RoleSecrets,
         turn: Turn,
+        addresses: Collection[str] = (),
     ) -> None:
         self._role = role
         self._server = server
@@ -76,6 +77,7 @@ class LoginServer(Component):
         self._authority = authority
         self._secrets = secrets
         self._turn = turn
+        self._addresses = addresses
         self._challenges: dict[ChannelId, Challenge] = {}
         self._logins = 0
         self._failures = 0
@@ -101,6 +103,7 @@ class LoginServer(Component):
             client_nonce=fields.client_nonce,
             server_nonce=nonce,
             expires_ms=self._turn.now_ms + NONCE_VALID_MS,
+            target=fields.target or "",
         )
         answer = to_fields(LoginAnswer(server_nonce=nonce, server=self._server))
         return request.answer(fields=answer | {REQUIRED_FIELD: "true" if self._is_required else "false"})
@@ -110,7 +113,7 @@ class LoginServer(Component):
         fields = request.header_as(LoginProofFields)
         challenge = self._challenges.pop(request.channel, None)
         secret = None
-        if challenge is not None:
+        if challenge is not None and self._is_meant(challenge):
             secret = challenge.find_secret(fields, self._secrets_of(challenge.user), self._turn.now_ms)
         if challenge is None or secret is None:
             return self._refuse(request, fields.user, challenge)
@@ -120,8 +123,11 @@ class LoginServer(Component):
             accepts_throttle = fields.accepts_throttle
             self._sessions.log_in(request.channel, challenge.user, secret, accepts_throttle=accepts_throttle)
         self._logins += 1
-        proof = server_proof(secret, challenge.user, challenge.client_nonce, challenge.server_nonce)
-        return request.answer(fields=to_fields(LoginProofAnswer(proof)))
+        return request.answer(fields=to_fields(LoginProofAnswer(challenge.prove(secret))))
+
+    def _is_meant(self, challenge: Challenge) -> bool:
+        """Return whether a login is meant for this server, and not passed on by another one."""
+        return not challenge.target or challenge.target in self._addresses
 
     def _secrets_of(self, name: str) -> tuple[str, ...]:
         """Return the secrets with which a user may log in now."""
@@ -136,6 +142,8 @@ class LoginServer(Component):
         user = self._authority.find_user(name)
         if challenge is None:
             reason = "no login was begun on this connection"
+        elif not self._is_meant(challenge):
+            reason = f"meant for {challenge.target[:NAME_SIZE_MAX]}, which is not an address of this server"
         elif self._turn.now_ms >= challenge.expires_ms:
             reason = f"the login took longer than {NONCE_VALID_MS // 1000} s"
         elif name == CLUSTER_USER:

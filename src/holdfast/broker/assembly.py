@@ -199,9 +199,11 @@ class Components:
                 authority=authority,
                 secrets=self._secrets,
                 turn=turn,
+                addresses=(options.address, options.ha_address),
             )
         )
-        login = self._login = login_settings(options, self._secrets)
+        configured = (*options.namesrv, *filter(None, (options.ha_master,)))
+        login = self._login = login_settings(options, self._secrets, configured)
         self._stream_gate = StreamGate(
             self.door, login_server, parse_trusted(options.trusted_brokers), turn, is_required=options.auth
         )

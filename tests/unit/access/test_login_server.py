@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from tests.support.access import (
     CLIENT_NONCE,
@@ -18,6 +20,8 @@ from tests.support.cluster.broker_machine import BrokerHarness, a_send
 from tests.support.cluster.machine import MachineHarness, logs
 
 from holdfast.access.login_server import LOGIN_FAILED, REQUIRED_FIELD
+from holdfast.access.role_secrets import RoleSecrets
+from holdfast.broker.flow.peer_login import LoginSettings, PeerLogin
 from holdfast.model.access.user import CLUSTER_USER
 from holdfast.wire.access.login import client_proof, is_server_proof
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -79,6 +83,28 @@ def test_a_recorded_proof_is_refused_the_second_time(desk: BrokerHarness) -> Non
 
     assert (again.code, again.remark) == REFUSED
     assert may_send(desk, 1), "the login before it is not hurt"
+
+
+@pytest.mark.parametrize("role", ["broker", "name server"])
+def test_a_login_that_is_meant_for_another_server_is_refused(role: str) -> None:
+    """A process that has registered itself as a broker cannot pass on the login of a broker that dials it."""
+    server = guarded_broker() if role == "broker" else guarded_name_server()
+    own, foreign = server.connect(), server.connect()
+    secrets = RoleSecrets(random.Random(1).randbytes, (CLUSTER_SECRET,))
+
+    def pass_on(channel: int, dialed: str) -> Command:
+        victim = PeerLogin(LoginSettings(secrets), dialed)
+        first = victim.begin()
+        proof = victim.advance(server.request(RequestCode.LOGIN, first.fields, channel=channel))
+        assert isinstance(proof, Command)
+        return server.request(RequestCode.LOGIN_PROOF, proof.fields, channel=channel)
+
+    refused = pass_on(foreign, "10.6.6.6:10911")
+    accepted = pass_on(own, "127.0.0.1:10911")
+
+    assert (refused.code, refused.remark) == REFUSED
+    assert "10.6.6.6:10911" in str(reasons(server)[0])
+    assert (accepted.code == 0) == (role == "broker")
 
 
 def test_a_wrong_proof_uses_the_nonce_up(desk: BrokerHarness) -> None:

@@ -5,12 +5,17 @@
                      │                                └─ otherwise ──> unproven
                      └─ it knows no login ──> unproven, or requests are signed
 
+The address of a peer may come from anyone who may register a broker. So the proof names the address, unless the
+operator has configured it: the peer cannot pass the proof on to another server.
+
 With access control, an unproven peer is not used: it may be a foreign process at the address of a server. A
 server of RocketMQ knows no login; if `java_peers` is `sign`, each request to it is signed instead. Without access
 control the connection is used in any case, so that a cluster can get its secret server by server.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -31,11 +36,13 @@ class LoginSettings(msgspec.Struct, frozen=True):
         secrets: The secrets of the cluster.
         is_required: Peers that cannot prove the cluster secret are not used.
         inner_credentials: With these, requests to servers that know no login are signed; None: they are not used.
+        configured: The addresses of servers that the operator has configured.
     """
 
     secrets: RoleSecrets
     is_required: bool = False
     inner_credentials: Credentials | None = None
+    configured: frozenset[str] = frozenset()
 
 
 class LoginResult(msgspec.Struct, frozen=True):
@@ -55,17 +62,23 @@ class LoginResult(msgspec.Struct, frozen=True):
 
 
 class PeerLogin:
-    """The login at one connection, from the first request to its result."""
+    """The login at one connection, from the first request to its result.
 
-    def __init__(self, settings: LoginSettings) -> None:
+    Args:
+        settings: How this broker logs in.
+        address: The address that was dialed.
+    """
+
+    def __init__(self, settings: LoginSettings, address: str) -> None:
         self._settings = settings
+        self._target = "" if address in settings.configured else address
         self._untried = list(settings.secrets.cluster)
         self._attempt = self._next_attempt()
         self._has_proven = False  # whether the second request of the attempt was sent
 
     def _next_attempt(self) -> LoginAttempt:
         nonce = self._settings.secrets.new_nonce(NONCE_SIZE)
-        return LoginAttempt(CLUSTER_USER, self._untried.pop(0), nonce)
+        return LoginAttempt(CLUSTER_USER, self._untried.pop(0), nonce, self._target)
 
     def begin(self) -> Command:
         """Return the first request to send."""
@@ -110,8 +123,17 @@ class PeerLogin:
         return LoginResult(is_usable=not self._settings.is_required, problem=problem)
 
 
-def login_settings(options: SecurityOptions, secrets: RoleSecrets) -> LoginSettings | None:
-    """Return how a broker with these settings logs in at other servers; None if it has no cluster secret."""
+def login_settings(
+    options: SecurityOptions, secrets: RoleSecrets, configured: Iterable[str] = ()
+) -> LoginSettings | None:
+    """Return how a broker logs in at other servers; None if it has no cluster secret.
+
+    Args:
+        options: Settings of the operator.
+        secrets: Those of the broker.
+        configured: The addresses of servers that the operator has configured.
+    """
     if not secrets.cluster:
         return None
-    return LoginSettings(secrets, options.auth, secrets.inner if options.java_peers == "sign" else None)
+    inner = secrets.inner if options.java_peers == "sign" else None
+    return LoginSettings(secrets, options.auth, inner, frozenset(configured))

@@ -200,7 +200,7 @@ class Rpc:
         if self._login is None:
             self._open(connection, channel)
             return
-        connection.login = PeerLogin(self._login)
+        connection.login = PeerLogin(self._login, connection.address)
         connection.due_ms = self._turn.now_ms + LOGIN_TIMEOUT_MS
         self._set_timer(connection.due_ms)
         self._send_login(connection, channel, connection.login.begin())

@@ -199,7 +199,7 @@ class HaReplica(Component):
             self._skips_login = False
             self._begin(channel)
         else:
-            self._login = MasterLogin(settings)
+            self._login = MasterLogin(settings, self.master or "")
             self._turn.send(channel, self._login.begin())
 
     def _begin(self, channel: ChannelId) -> None:

@@ -134,10 +134,11 @@ class MasterLogin:
 
     Args:
         settings: How this broker logs in.
+        master: The address that was dialed.
     """
 
-    def __init__(self, settings: LoginSettings) -> None:
-        self._login = PeerLogin(settings)
+    def __init__(self, settings: LoginSettings, master: str) -> None:
+        self._login = PeerLogin(settings, master)
         self._received = b""
         self._opaque = 0
 

@@ -31,17 +31,19 @@ class LoginAttempt:
         user: Who logs in.
         secret: The user's secret.
         nonce: `NONCE_SIZE` random bytes that were never used before.
+        target: The address for which the login is meant; empty if the operator has configured it.
     """
 
-    def __init__(self, user: str, secret: str, nonce: bytes) -> None:
+    def __init__(self, user: str, secret: str, nonce: bytes, target: str = "") -> None:
         self._user = user
         self._secret = secret
         self._nonce = encode_nonce(nonce)
+        self._target = target
         self._server_nonce = ""
 
     def first_request(self) -> Command:
         """Return the first request."""
-        fields = LoginFields(user=self._user, client_nonce=self._nonce)
+        fields = LoginFields(user=self._user, client_nonce=self._nonce, target=self._target or None)
         return Command(code=RequestCode.LOGIN, fields=to_fields(fields))
 
     def prove(self, answer: Command, *, accepts_throttle: bool = False) -> Command | None:
@@ -56,11 +58,11 @@ class LoginAttempt:
         self._server_nonce = answer.fields.get(NONCE_FIELD, "")
         if not is_nonce(self._server_nonce) or answer.fields.get("method", METHOD) != METHOD:
             return None
-        proof = client_proof(self._secret, self._user, self._nonce, self._server_nonce)
+        proof = client_proof(self._secret, self._user, self._nonce, self._server_nonce, self._target)
         fields = LoginProofFields(self._user, proof, accepts_throttle)
         return Command(code=RequestCode.LOGIN_PROOF, fields=to_fields(fields))
 
     def is_proven_by(self, answer: Command) -> bool:
         """Return whether the success *answer* to the second request proves that the server knows the secret."""
         proof = answer.fields.get("proof", "")
-        return is_server_proof(self._secret, self._user, self._nonce, self._server_nonce, proof)
+        return is_server_proof(self._secret, self._user, self._nonce, self._server_nonce, proof, self._target)

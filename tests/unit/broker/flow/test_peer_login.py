@@ -37,16 +37,17 @@ class Server:
     def __init__(self, *secrets: str) -> None:
         self.secrets = secrets
         self.client_nonce = ""
+        self.target = ""
 
     def answer(self, command: Command) -> Command:
         if command.code == RequestCode.LOGIN:
-            self.client_nonce = command.fields["clientNonce"]
+            self.client_nonce, self.target = command.fields["clientNonce"], command.fields.get("target", "")
             assert command.fields["user"] == CLUSTER_USER
             return response(command, fields={"serverNonce": NONCE, "server": "b", "method": "HMAC-SHA256"})
         if command.code == RequestCode.LOGIN_PROOF:
             for secret in self.secrets:
-                if command.fields["proof"] == client_proof(secret, CLUSTER_USER, self.client_nonce, NONCE):
-                    proof = server_proof(secret, CLUSTER_USER, self.client_nonce, NONCE)
+                if command.fields["proof"] == client_proof(secret, CLUSTER_USER, self.client_nonce, NONCE, self.target):
+                    proof = server_proof(secret, CLUSTER_USER, self.client_nonce, NONCE, self.target)
                     return response(command, fields={"proof": proof})
             return response(command, ResponseCode.NO_PERMISSION, "check signature failed.")
         return response(command, body=command.body)
@@ -291,8 +292,20 @@ def test_the_settings_follow_the_options() -> None:
     assert signing.inner_credentials == INNER
 
 
+@pytest.mark.parametrize(("configured", "target"), [((), PEER), ((PEER,), None)])
+def test_a_login_names_an_address_that_others_may_have_chosen(configured: tuple[str, ...], target: str | None) -> None:
+    """An operator may configure a name that the server does not know of itself."""
+    secrets = settings().secrets
+    chosen = login_settings(SecurityOptions(auth=True), secrets, configured)
+    assert chosen is not None
+
+    request = PeerLogin(chosen, PEER).begin()
+
+    assert request.fields.get("target") == target
+
+
 def test_a_refused_login_says_what_to_do() -> None:
-    login = PeerLogin(settings())
+    login = PeerLogin(settings(), PEER)
     login.begin()
 
     result = login.advance(Command(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, flag=1))
