@@ -52,7 +52,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("help_style", "broker_keys", "progress", "profiles", "shared_options", "credentials", "completion"),
-        *("arguments", "certificates", "secret_files", "local_access", "session"),
+        *("arguments", "certificates", "secret_files", "local_access", "local_console", "session"),
         *("queue_position_text", "message_text", "move_output", "commands"),
     ),
     "console": (
