@@ -31,7 +31,7 @@ install-spark: .venv/.installed-spark ## the same with Spark, and with a Java if
 
 lock: install ## resolve pyproject.toml anew into requirements.lock
 	@$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --group dev \
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --group dev --extra console \
 		--no-annotate --no-header --output-file requirements.lock pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --extra spark \
 		--constraint requirements.lock --no-annotate --no-header --output-file requirements-spark.lock pyproject.toml

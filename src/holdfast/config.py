@@ -50,6 +50,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
         metrics_port: The port of the name server's `/metrics`; those of the brokers follow. None means no metrics.
         tls: None keeps the setting of each role, as for the other options of security.
         auth: Access control, with an administrator and a cluster secret in the data folder.
+        console: Where the console listens, or `off`; None means 127.0.0.1:9880, if that is possible.
     """
 
     brokers: int | None = None
@@ -64,6 +65,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_ca: str | None = None
     auth: bool | None = None
     insecure: bool | None = None
+    console: str | None = None
 
     @property
     def security_flags(self) -> dict[str, str | bool | None]:

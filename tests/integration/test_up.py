@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,40 @@ def tailed(cluster: Up, topic: str) -> list[str]:
 def test_one_json_line_says_where_everything_listens(tmp_path: Path):
     """Two brokers by default, named and addressed in exactly the agreed form, and they serve."""
     with Up(tmp_path / "data") as cluster:
-        assert set(cluster.announced) == {"namesrv", "brokers"}
+        assert set(cluster.announced) == {"namesrv", "brokers", "console"}
+        assert cluster.announced["console"] is None  # it was switched off
         assert [broker["name"] for broker in cluster.announced["brokers"]] == ["broker-a", "broker-b"]
         assert all(set(broker) == {"name", "address"} for broker in cluster.announced["brokers"])
 
         holdfast("send", "hello", "first message", "--namesrv", cluster.namesrv)
 
         assert tailed(cluster, "hello") == ["first message"]
+
+
+def test_a_console_is_started_beside_the_brokers_and_named(tmp_path: Path):
+    """In the line for programs; it shows this cluster, and ends with it."""
+    with Up(tmp_path / "data", "--brokers", "1", has_console=True) as cluster:
+        url = cluster.announced["console"]
+        with urllib.request.urlopen(f"{url}/api/v1/brokers", timeout=READY_TIMEOUT_S) as answer:
+            (broker,) = json.load(answer)["brokers"]
+        assert (broker["name"], broker["address"]) == ("broker-a", cluster.brokers["broker-a"])
+        pid = cluster.pid_of("console")
+        assert cluster.stop() == 0
+
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_console_where_another_server_listens_is_an_error(tmp_path: Path):
+    """The user asked for it: status 2 with the way out, and nothing is started."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        words = ["up", "--data", str(tmp_path), "--base-port", "0", "--console", address]
+        up = Child([HOLDFAST, *words], name="up")
+        assert up.wait(timeout_s=READY_TIMEOUT_S) == 2
+
+    assert "is taken: choose another with --console HOST:PORT" in up.last_lines()
 
 
 def test_it_stops_on_interrupt_and_starts_again_with_its_messages(tmp_path: Path):

@@ -34,6 +34,7 @@ BELOW: dict[str, set[str]] = {
     "columns": {"wire", "model"},
     "bulk": {"client", "columns", "wire", "model"},
     "arrow": {"bulk", "client", "columns", "model", "runtime"},
+    "console": {"admin", "client", "machine", "model", "runtime", "wire"},
     "runtime": {"access", "machine", "store", "wire", "model"},
     "sim": {"access", "nameserver", "broker", "client", "store", "machine", "wire", "model"},
 }
@@ -51,8 +52,13 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("help_style", "broker_keys", "progress", "profiles", "shared_options", "credentials", "completion"),
-        *("arguments", "certificates", "secret_files", "local_access", "session"),
+        *("arguments", "certificates", "secret_files", "local_access", "local_console", "session"),
         *("queue_position_text", "message_text", "move_output", "commands"),
+    ),
+    "console": (
+        *("options", "problems", "endpoints", "poller", "plans", "context", "read_cluster", "read_topics"),
+        *("read_groups", "read_messages", "move_changes", "openapi", "docs_page", "events", "gate", "static_files"),
+        *("app", "service"),
     ),
     "client": ("messages", "access", "options", "routes", "cluster", "produce", "consume"),
     "nameserver": ("options", "notices", "route_changes", "config", "routes", "cluster", "push"),
@@ -67,8 +73,9 @@ PURE = {"model", "wire", "access", "columns", "machine", "store", "nameserver", 
 # The shell of a role is a module of the role's package.
 SHELLS = {"nameserver/service.py", "broker/service.py"}
 
-# The calls that count as a check in a test, by the last part of their name: `pytest.raises`, `check`, `check_anything`.
-CHECKING_CALL = re.compile(r"raises|check(_\w+)?")
+# The calls that count as a check in a test, by the last part of their name: `pytest.raises`, `check`, `check_anything`,
+# and in a browser `expect(locator).to_have_text("...")`.
+CHECKING_CALL = re.compile(r"raises|check(_\w+)?|to_(be|have|contain)_\w+")
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
@@ -109,6 +116,7 @@ TESTED_AS_A_WHOLE = {
     "bulk": "tests/unit/bulk",
     "cli": "tests/integration/test_cli.py",
     "columns": "tests/unit/columns",
+    "console": "tests/integration/console",
     "demo": "tests/integration/test_demo.py",
     "pipeline": "tests/unit/pipeline",
     "sim": "tests/sim",
@@ -310,13 +318,16 @@ def test_every_test_checks_something(path: Path):
     )
 
 
-@pytest.mark.parametrize("text", ["assert x", "with pytest.raises(E): f()", "ledger.check_kept()", "await check(x)"])
+@pytest.mark.parametrize(
+    "text",
+    ["assert x", "with pytest.raises(E): f()", "expect(x).to_have_text(y)", "ledger.check_kept()", "await check(x)"],
+)
 def test_a_check_is_recognised(text: str):
     """Inside the test, or in a helper that is named for it."""
     assert contains_check(ast.parse(text))
 
 
-@pytest.mark.parametrize("text", ["await until(f)", "wait_for_checkpoint()", "checked(x)", "x.check_kept"])
+@pytest.mark.parametrize("text", ["await until(f)", "expect(x)", "wait_for_checkpoint()", "checked(x)", "x.check_kept"])
 def test_what_only_looks_like_a_check_is_not_one(text: str):
     """To wait for something is not to check it; nor is a name that merely contains the word."""
     assert not contains_check(ast.parse(text))

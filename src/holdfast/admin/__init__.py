@@ -23,6 +23,7 @@ every group of operations.
     units           open and close units (`holdfast dr`), and the backlog of an open unit
     access_control  users and their rules: list, create, change, delete, explain, import
     operations      `Admin`, the entry point: all operations on one cluster
+    combined/       operations over several nouns, for the command line and the console
     cluster_start   the plan of a local cluster for `holdfast up`: ports, folders, commands
     table_layout    fit a table into the width of a terminal
     tables          print tables, facts and JSON

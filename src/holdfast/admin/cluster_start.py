@@ -76,7 +76,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         # Topics created with --order keep their queues while a broker is away; other topics are not affected.
         words += ["--set", "order_message_enable=true"]
         words += ["--metrics-listen", self.metrics] if self.metrics is not None else []
-        return _spec("namesrv", [*words, *extra])
+        return child_spec("namesrv", [*words, *extra])
 
     def broker_spec(self, broker: BrokerPlan, extra: Sequence[str]) -> ChildSpec:
         """Return how to start one of the brokers."""
@@ -84,7 +84,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         words += ["--advertise", broker.address, "--store", broker.store]
         words += ["--flush", self.flush] if self.flush is not None else []
         words += ["--metrics-listen", broker.metrics] if broker.metrics is not None else []
-        return _spec(broker.name, [*words, *extra])
+        return child_spec(broker.name, [*words, *extra])
 
 
 def plan_cluster(options: UpOptions, folder: Path, reserved_ports: contextlib.ExitStack) -> ClusterPlan:
@@ -105,8 +105,8 @@ def plan_cluster(options: UpOptions, folder: Path, reserved_ports: contextlib.Ex
     host, port = split_address(options.namesrv or default)
     ports = _choose_ports(host, options.base_port, count, reserved_ports)
     if port == 0:
-        port = _find_free(host, 1, reserved_ports)[0]
-    elif not _is_free(host, port):
+        port = find_free_ports(host, 1, reserved_ports)[0]
+    elif not is_free(host, port):
         raise ConfigError(
             f"port {port} is taken: is a cluster running already? If not, choose another with --namesrv HOST:PORT"
         )
@@ -160,16 +160,17 @@ async def wait_until_registered(
             await asyncio.sleep(_PAUSE_S)  # a name server does not report new brokers: poll
 
 
-def _spec(name: str, words: Sequence[str]) -> ChildSpec:
+def child_spec(name: str, words: Sequence[str]) -> ChildSpec:
+    """Return how to start `holdfast serve` with *words*, as a child that reports when it is ready."""
     return ChildSpec(name, (sys.executable, "-m", "holdfast", "serve", *words, "--json", "--with-parent"))
 
 
 def _choose_ports(host: str, base_port: int, count: int, reserved_ports: contextlib.ExitStack) -> list[int]:
     if base_port == 0:
-        return _find_free(host, count, reserved_ports)
+        return find_free_ports(host, count, reserved_ports)
     ports = [base_port + PORT_STEP * number for number in range(count)]
     for name, port in zip(broker_names(count), ports, strict=True):
-        if not all(_is_free(host, each) for each in _bound_ports(port)):
+        if not all(is_free(host, each) for each in _bound_ports(port)):
             raise ConfigError(
                 f"port {port} (or {port - 2}) of {name} is taken: stop the process that uses it, or choose another"
                 " with --base-port N (0 picks free ones)"
@@ -181,7 +182,7 @@ def _metrics_addresses(host: str, first_port: int | None, count: int) -> list[st
     if first_port is None:
         return [None] * count
     for port in range(first_port, first_port + count):
-        if not _is_free(host, port):
+        if not is_free(host, port):
             raise ConfigError(f"port {port} is taken: choose others for metrics with --metrics-port N")
     return [_join(host, port) for port in range(first_port, first_port + count)]
 
@@ -191,7 +192,7 @@ def _bound_ports(port: int) -> tuple[int, ...]:
     return (port - 2, port)
 
 
-def _find_free(host: str, count: int, reserved_ports: contextlib.ExitStack) -> list[int]:
+def find_free_ports(host: str, count: int, reserved_ports: contextlib.ExitStack) -> list[int]:
     """Return *count* ports that are free together with their neighbours; *reserved_ports* holds all of them."""
     start = random.randrange(len(_FREE_PORTS))
     found: list[int] = []
@@ -224,7 +225,12 @@ def _reserve_port(host: str, port: int) -> socket.socket:
     return reservation
 
 
-def _is_free(host: str, port: int) -> bool:
+def is_free(host: str, port: int) -> bool:
+    """Return whether a server could listen on a port.
+
+    Raises:
+        ConfigError: the port does not exist, or we may not listen on it.
+    """
     with socket.socket(_family(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -13,6 +13,7 @@ from holdfast.model.group import GroupConfig, Subscription, find_group_fault
 from holdfast.model.mapping import merge_scopes
 from holdfast.model.queue import LogicalQueueId, MessageQueue
 from holdfast.model.route import Route
+from holdfast.model.scope import to_shown_broker
 from holdfast.model.spelling_hint import did_you_mean
 from holdfast.model.topic import RETRY_PREFIX, retry_topic
 from holdfast.wire.cluster.mapping import from_info
@@ -102,6 +103,14 @@ class GroupLag(msgspec.Struct, frozen=True):
     down: list[DownQueues] = []
     retry_lag: int = 0
     retries: list[QueueLag] = []
+
+    def with_shown_brokers(self) -> GroupLag:
+        """Return this lag with the broker names that people see."""
+
+        def shown(queues: Sequence[QueueLag]) -> list[QueueLag]:
+            return [msgspec.structs.replace(each, broker=to_shown_broker(each.broker)) for each in queues]
+
+        return msgspec.structs.replace(self, queues=shown(self.queues), retries=shown(self.retries))
 
 
 class GroupDescription(msgspec.Struct, frozen=True):

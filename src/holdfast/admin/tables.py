@@ -127,6 +127,11 @@ def size_text(size: float) -> str:
     return f"{size:.1f} {_UNITS[-1]}"
 
 
+def count_text(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 logical queue, 2 logical queues."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def time_text(time_ms: int | None) -> str | None:
     """Return local time to the millisecond; None for no time, which the wire encodes as -1 or 0."""
     if time_ms is None or time_ms <= 0:

@@ -16,6 +16,7 @@ The commands are in `commands/`, one module per noun; the modules here hold thei
     queue_position_text  parse times and offsets that users type
     message_text         print one message as a line, as JSON, or as its body
     local_access         users and secrets of `holdfast up --auth`
+    local_console        the console of `holdfast up`
     move_output          output of the commands that move queues
     commands/            the commands, one module per noun
     main                 the entry point `holdfast`: loads the noun, maps errors to exit statuses

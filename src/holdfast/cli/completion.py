@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
-from holdfast.admin.operations import Admin
 from holdfast.cli.credentials import credentials_of
 from holdfast.cli.profiles import find_cluster
 from holdfast.cli.shared_options import cluster_flags
 from holdfast.client.access.credentials_options import CredentialsArguments
 from holdfast.model.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.admin.operations import Admin
 
 _TIMEOUT_S: Final = 1.0
 
@@ -50,6 +52,8 @@ def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _complete(context: typer.Context, names: Callable[[Admin], Awaitable[list[str]]], incomplete: str) -> list[str]:
+    from holdfast.admin.operations import Admin  # noqa: PLC0415 - servers, whose options it completes, need no admin
+
     async def query() -> list[str]:
         cluster = find_cluster(cluster_flags(context), os.environ)
         credentials = credentials_of(context)

@@ -54,6 +54,9 @@ ALIASES: Final = {
     "migratelogicalqueue": ("queue", "migrate"),
 }
 INTERRUPTED: Final = 130
+# `serve console` is a client of a cluster: roles start without what it needs.
+_ROLES: Final = (["namesrv"], ["broker"])
+_SERVE_CONSOLE: Final = "holdfast.cli.commands.console"
 _LOGGING_NOUNS: Final = frozenset({"serve", "up"})
 
 
@@ -96,6 +99,8 @@ def build(words: Sequence[str]) -> typer.Typer:
     nouns = [first_word] if first_word in NOUNS and not _is_completion() else list(NOUNS)
     for noun in nouns:
         importlib.import_module(NOUNS[noun]).register(app)
+    if "serve" in nouns and list(words[1:2]) not in _ROLES:
+        importlib.import_module(_SERVE_CONSOLE)
     return app
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.admin.combined.message_view import describe_message
 from holdfast.admin.messages import Origin
 from holdfast.admin.tables import time_text
 from holdfast.model.message import ReceivedMessage
@@ -18,23 +19,8 @@ Format = Literal["text", "json", "body", "raw"]
 
 def to_object(message: ReceivedMessage, origin: Origin | None = None) -> dict[str, Any]:
     """Return *message* as plain values; a body that is not UTF-8 text is in `body_base64` instead of `body`."""
-    found = {
-        "topic": message.topic,
-        "broker": to_shown_broker(message.queue.broker_name),
-        "queue": message.queue.queue_id,
-        "offset": message.offset,
-        "id": message.message_id,
-        "offset_id": message.offset_id,
-        "stored_ms": message.stored_ms,
-        "born_ms": message.born_ms,
-        "tags": message.tags,
-        "key": message.key,
-        "keys": list(message.keys),
-        "reconsume_times": message.reconsume_times,
-        "properties": message.user_properties,
-        "size": len(message.body),
-        **({} if origin is None else {"origin": msgspec.to_builtins(origin)}),
-    }
+    found: dict[str, Any] = msgspec.to_builtins(describe_message(message))
+    found |= {} if origin is None else {"origin": msgspec.to_builtins(origin)}
     try:
         return found | {"body": message.body.decode()}
     except UnicodeDecodeError:

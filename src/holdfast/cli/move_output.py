@@ -15,7 +15,7 @@ import typer
 from holdfast.admin.moves import FINISHED, MovePlan
 from holdfast.admin.operations import Admin
 from holdfast.admin.previews import Preview
-from holdfast.admin.tables import Printable, Table, left, right, spare, time_text, whole
+from holdfast.admin.tables import Printable, Table, count_text, left, right, spare, time_text, whole
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import Session
 from holdfast.model.mapping import MappingRow
@@ -209,11 +209,6 @@ def numbers_text(numbers: Sequence[int]) -> str:
         else:
             spans.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-
-
-def count_text(count: int, noun: str) -> str:
-    """Return a count with its noun: 1 logical queue, 2 logical queues."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def split_names(text: str | None) -> list[str]:

@@ -6,6 +6,7 @@
 - `process_presets`: `units_cluster` (brokers of several units), `static_topic_cluster` (one static topic that is moved)
 - `two_sites`: `TwoSites`, two units with a topic each, of which one is lost
 - `up`: `Up`, a cluster that `holdfast up` started
+- `console`: `ConsoleProcess`, the console of a cluster, and requests to its API
 - `operator`: the `holdfast` command, as a process of its own or in this one
 - `raw_requests`: requests in raw frames, and waiting for what servers answer
 - `route_views`: routes as clients of each kind understand them
@@ -24,6 +25,7 @@
 **Scripted**: an admin access that answers from a script, without any server. For commands and what they order.
 
 - `scripted`: `ScriptedAccess`, which answer each request code gets
+- `scripted_admin`: the whole admin library over such an access
 - `scripted_topics`: `ScriptedTopics`, brokers that keep mappings and carry moves out at once
 - `scripted_units`: `ScriptedUnits`, name servers that keep the switch of two units
 

@@ -17,10 +17,11 @@ READY_TIMEOUT_S = 90.0
 
 
 class Up:
-    """One running `holdfast up` on free ports."""
+    """One running `holdfast up` on free ports, without a console unless an option asks for one."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        command = [HOLDFAST, "up", "--data", str(folder), "--base-port", "0", "--json", *options]
+    def __init__(self, folder: Path, *options: str, has_console: bool = False) -> None:
+        console = [] if has_console or "--console" in options else ["--console", "off"]
+        command = [HOLDFAST, "up", "--data", str(folder), "--base-port", "0", "--json", *console, *options]
         self.child = Child(command, name="holdfast up")
         try:
             self.announced = json.loads(self.child.wait_for_line('"namesrv"', timeout_s=READY_TIMEOUT_S))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from holdfast.cli import completion
 from holdfast.cli.main import main
 from holdfast.model.errors import HoldfastError
 
@@ -39,7 +38,7 @@ def test_completion_asks_the_cluster_that_the_command_is_for(monkeypatch: pytest
         asked.append(namesrv)
         raise HoldfastError("enough is known")
 
-    monkeypatch.setattr(completion, "Admin", admin)
+    monkeypatch.setattr("holdfast.admin.operations.Admin", admin)
     monkeypatch.setenv("HOLDFAST_NAMESRV", "v:1")
 
     press_tab(monkeypatch, "holdfast topic describe")

@@ -268,7 +268,7 @@ CASES: list[Callable[[], list[Printable]]] = [
     shown_by(topic.list_topics, [sample(TopicSummary)] * 2, everything=False),
     shown_by(topic.route, _route(), topic=TOPIC),
     of(topic._host_table),
-    of(topic._logical_parts, topic=TOPIC),
+    of(topic._logical_parts),
     of(topic._queue_table),
     of(topic._change_table),
     of(archive_job.to_report),

@@ -1,6 +1,7 @@
 """The commands of `holdfast`, one module per noun. Each module has a `register` function that adds its commands.
 
-serve         `holdfast serve namesrv|broker`: run one server in this process
+serve         `holdfast serve namesrv|broker`: run one role in this process
+console       `holdfast serve console`: run the console in this process; `main` loads it unless a role is started
 up            `holdfast up`: run a name server and brokers on this machine
 send          `holdfast send`: send messages
 tail          `holdfast tail`: print messages of a topic

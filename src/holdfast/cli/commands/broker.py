@@ -10,10 +10,12 @@ import typer
 
 from holdfast.admin.cluster import BrokerStatus
 from holdfast.admin.cluster_access import NotAllowed
+from holdfast.admin.combined import broker_list
+from holdfast.admin.combined.move_orders import DrainOrder, start_order
 from holdfast.admin.draining import DrainedSegment, RemovalBlocker, blocker_text, latest_end_ms
 from holdfast.admin.moves import MovePlan
 from holdfast.admin.operations import Admin
-from holdfast.admin.tables import Printable, Table, left, names, right, spare, time_text, whole
+from holdfast.admin.tables import Printable, Table, count_text, left, names, right, spare, time_text, whole
 from holdfast.cli.broker_keys import figure_rows, setting_rows
 from holdfast.cli.completion import complete_broker
 from holdfast.cli.move_output import (
@@ -23,14 +25,12 @@ from holdfast.cli.move_output import (
     carry_out,
     copied_text,
     count_copied,
-    count_text,
     follow,
     show_outcome,
     show_plan,
     split_names,
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
-from holdfast.model.leader_planning import count_led_queues
 from holdfast.wire.frames.versions import version_name
 
 # Figures that only apply to a broker with thread pools, or that the first table already shows.
@@ -56,17 +56,8 @@ def list_brokers(session: Session) -> None:
 
     Example: holdfast broker list
     """
-
-    async def work(admin: Admin) -> tuple[list[BrokerStatus], dict[str, int]]:
-        statuses = await admin.cluster.statuses()
-        if all(status.leads is None for status in statuses):
-            return statuses, {}
-        view = await admin.static_topics.read()
-        counts = count_led_queues(view.leaders)
-        return statuses, {name: counts.get(name, 0) for name in view.lost_brokers}
-
-    statuses, lost = session.execute(work)
-    session.show({"brokers": statuses, "down": lost}, status_table(statuses), *map(_down_text, lost, lost.values()))
+    found = session.execute(broker_list.list_brokers)
+    session.show(found, status_table(found.brokers), *map(_down_text, found.down, found.down.values()))
 
 
 @cluster_command(app, "describe")
@@ -119,8 +110,7 @@ def drain(
             session.note(f"old messages in {count_text(len(discarded), 'segment')} would be discarded")
             _note_kept(session, kept)
         return
-    session.execute(lambda admin: admin.draining.set_draining(broker, draining=True))
-    moves = follow(session, session.execute(lambda admin: admin.moves.start(plan)))
+    moves = follow(session, session.execute(lambda admin: start_order(admin, DrainOrder(broker=broker), plan)))
     failed = [move for move in moves if move.state != "done"]
     if failed:
         show_outcome(session, plan, moves)

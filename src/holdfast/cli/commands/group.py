@@ -9,13 +9,12 @@ import msgspec
 import typer
 
 from holdfast.admin.cluster_access import NotAllowed
-from holdfast.admin.groups import GroupLag, Member, QueueLag
+from holdfast.admin.groups import Member, QueueLag
 from holdfast.admin.offsets import OffsetChange
 from holdfast.admin.operations import Admin
-from holdfast.admin.tables import Facts, Table, left, right, spare, time_text, whole
+from holdfast.admin.tables import Facts, Table, count_text, left, right, spare, time_text, whole
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_group, complete_topic
-from holdfast.cli.move_output import count_text
 from holdfast.cli.queue_position_text import local_now, parse_target
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.group import GroupConfig
@@ -137,7 +136,7 @@ def lag(
 
     Example: holdfast group lag billing
     """
-    found = _with_shown_brokers(session.execute(lambda admin: admin.groups.lag(group, topic)))
+    found = session.execute(lambda admin: admin.groups.lag(group, topic)).with_shown_brokers()
     facts: list[tuple[str, str | int | float | None]] = [
         ("group", found.group),
         ("lag", "unknown" if found.lag is None else found.lag),
@@ -215,15 +214,6 @@ def reset(
         f"{group} {'would continue' if dry_run else 'continues'} in {topic} at {to}",
         Table(columns, rows),
     )
-
-
-def _with_shown_brokers(lag: GroupLag) -> GroupLag:
-    """Return a lag with the broker names that users see."""
-
-    def with_shown_broker(queues: Sequence[QueueLag]) -> list[QueueLag]:
-        return [msgspec.structs.replace(each, broker=to_shown_broker(each.broker)) for each in queues]
-
-    return msgspec.structs.replace(lag, queues=with_shown_broker(lag.queues), retries=with_shown_broker(lag.retries))
 
 
 def _member_table(members: list[Member]) -> Table:

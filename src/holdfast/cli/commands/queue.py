@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from holdfast.admin.combined.topic_view import describe_segment, find_problems
 from holdfast.admin.moves import get_leader
 from holdfast.admin.operations import Admin, now_ms
 from holdfast.admin.previews import preview_queues
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
-from holdfast.admin.tables import Facts, Printable, Table, left, right, spare, time_text, whole
+from holdfast.admin.tables import Facts, Printable, Table, count_text, left, right, spare, time_text, whole
 from holdfast.admin.topic_plans import RepairPlan, TopicPlan, assign_plan, leaderless_queues, repair_plan
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_broker
@@ -20,7 +21,6 @@ from holdfast.cli.move_output import (
     ForceOption,
     NoWaitOption,
     carry_out,
-    count_text,
     mapping_table,
     preview_parts,
 )
@@ -28,10 +28,6 @@ from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_comma
 from holdfast.model.mapping import LogicalQueue, MergedTopic, mapping_rows
 from holdfast.model.queue import LogicalOffset, LogicalQueueId, PhysicalQueueId
 from holdfast.model.scope import shown_broker, to_shown_scope
-from holdfast.model.segment import Segment
-
-# A broker that returns late may cause a thousand contradictions of the same kind.
-_LINES_MAX: Final = 5
 
 app = typer.Typer(no_args_is_help=True, help="Inspect, move and repair the logical queues of a static topic.")
 
@@ -326,7 +322,7 @@ def segment_table(queues: list[LogicalQueue], title: str = "") -> Table:
             segment.logical_end,
             str(queue.status_of(segment)),
             time_text(segment.last_ms),
-            _note(queue, segment),
+            describe_segment(queue, segment),
         )
         for queue in queues
         for segment in queue.segments
@@ -342,42 +338,3 @@ def segment_table(queues: list[LogicalQueue], title: str = "") -> Table:
         *left("NOTE"),
     ]
     return Table(columns, rows, title=title, empty="no logical queues")
-
-
-def find_problems(view: ClusterMappings, topic: StaticTopic) -> list[str]:
-    """Return the problems of a static topic and their remedies, one line each."""
-    merged = topic.merged
-    lines = [f"contradiction: {text}" for text in _first_lines(merged.contradictions)]
-    repair_command = f"run `holdfast queue repair {topic.name}`"
-    if merged.unled:
-        lines.append(f"no broker leads {count_text(len(merged.unled), 'queue')}: {repair_command}")
-    elif len({record.total for record in topic.records.values()}) > 1:
-        lines.append(f"not every broker knows the current number of queues: {repair_command}")
-    lines += [
-        f"{name} has older messages and reported no record: they cannot be read until it returns"
-        for name in merged.missing
-    ]
-    for name in sorted(set(merged.leaders.values())):
-        mappings = view.brokers.get(name)
-        if mappings is None or mappings.fault is not None:
-            lines.append(
-                f"{name} leads queues and does not answer: start it, or `holdfast broker evacuate {name} --force`"
-            )
-    return lines + _first_lines(merged.superseded)
-
-
-def _first_lines(texts: list[str]) -> list[str]:
-    """Return the first few texts, and a line with the number of the others."""
-    return texts if len(texts) <= _LINES_MAX else [*texts[:_LINES_MAX], f"and {len(texts) - _LINES_MAX} more like it"]
-
-
-def _note(queue: LogicalQueue, segment: Segment) -> str | None:
-    if not segment.is_decided:
-        return "prepared, accepts no writes"
-    if segment.forced and not segment.is_sealed:
-        return f"end unknown: wait for {segment.broker}, or `holdfast queue abandon`"
-    if segment.forced:
-        return "a gap of offsets follows"
-    if segment != queue.leader and not segment.is_sealed and not segment.expired:
-        return "end not recorded"
-    return "messages before it are gone" if segment.is_detached else None

@@ -1,4 +1,4 @@
-"""`holdfast serve namesrv` and `holdfast serve broker`: run one role in this process until SIGTERM or Ctrl-C.
+"""`holdfast serve namesrv|broker|console`: run one server in this process until SIGTERM or Ctrl-C.
 
 With `--json`, one line on standard output reports that the role serves, and its address; logs go to standard error.
 """
@@ -11,9 +11,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
+from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 import msgspec
 import typer
@@ -155,7 +155,7 @@ class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, service: Service, announced: dict[str, str]) -> None:
         """Run *service* until it is asked to stop; with `--json`, print *announced* once it serves."""
-        _run(_serve(service, announced, as_json=self.as_json, with_parent=self.with_parent))
+        run_service(service, announced, as_json=self.as_json, with_parent=self.with_parent)
 
 
 def warn_of_variables(emit: Emit) -> None:
@@ -316,7 +316,9 @@ def _advertised(listen: str) -> str | None:
     return f"{find_own_host()}:{port}"
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def run_service(service: Service, announced: dict[str, str], *, as_json: bool, with_parent: bool) -> None:
+    """Run *service* until it is asked to stop; with *as_json*, print *announced* and its address once it serves."""
+    work = _serve(service, announced, as_json=as_json, with_parent=with_parent)
     keep_freed_memory()
     raise_limit()
     try:

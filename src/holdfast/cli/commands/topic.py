@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 import typer
 
-from holdfast.admin.cluster_access import Broker, NotAllowed
+from holdfast.admin.cluster_access import NotAllowed
+from holdfast.admin.combined.route_view import RouteName, view_route
+from holdfast.admin.combined.topic_view import find_problems, read_topic
 from holdfast.admin.operations import Admin
 from holdfast.admin.static_topics import ClusterMappings
 from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, spare, time_text, whole
@@ -21,17 +22,14 @@ from holdfast.admin.topics import (
     Topics,
     TopicSummary,
     permission_from,
-    permission_text,
 )
 from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.commands import static_topic
-from holdfast.cli.commands.queue import find_problems, printed_mapping, segment_table, static_facts
+from holdfast.cli.commands.queue import printed_mapping, segment_table, static_facts
 from holdfast.cli.commands.static_topic import ScopeOption, create_static, find_scope, wrong_index_error
 from holdfast.cli.move_output import split_names
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
 from holdfast.model.errors import ConfigError
-from holdfast.model.route import MASTER_ID, Route
-from holdfast.model.scope import to_shown_broker
 from holdfast.model.topic import QUEUE_TYPE, QUEUE_TYPES, IndexName, TopicConfig, find_queue_type
 
 app = typer.Typer(no_args_is_help=True, help="Create, inspect, change and delete topics.")
@@ -161,7 +159,7 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
 
     Example: holdfast topic describe orders
     """
-    found, view = session.execute(lambda admin: _read_topic(admin, topic))
+    found, view = session.execute(lambda admin: read_topic(admin, topic))
     messages = sum(state.messages for state in found.queues)
     if view is not None:
         static = view.get_topic(topic)
@@ -198,21 +196,17 @@ def route(session: Session, *, topic: TopicArgument) -> None:
     Example: holdfast topic route orders
     """
     found = session.execute(lambda admin: admin.access.get_client_route(topic))
-    addresses = {data.broker_name: data for data in found.broker_datas}
+    view = view_route(topic, found)
     rows = [
         (
-            data.broker_name,
-            addresses[data.broker_name].cluster if data.broker_name in addresses else None,
-            data.read_queues,
-            data.write_queues,
-            permission_text(data.permission),
-            ", ".join(
-                f"{number}: {address}" for number, address in sorted(addresses[data.broker_name].broker_addrs.items())
-            )
-            if data.broker_name in addresses
-            else None,
+            broker.broker,
+            broker.cluster,
+            broker.read_queues,
+            broker.write_queues,
+            broker.permission,
+            None if broker.addresses is None else ", ".join(f"{id_}: {at}" for id_, at in broker.addresses.items()),
         )
-        for data in sorted(found.queue_datas, key=lambda data: data.broker_name)
+        for broker in view.brokers
     ]
     columns = [
         *left("BROKER"),
@@ -220,7 +214,7 @@ def route(session: Session, *, topic: TopicArgument) -> None:
         *right("READ", "WRITE"),
         *left("ALLOWS", "ADDRESSES BY ID"),
     ]
-    logical = _logical_parts(topic, found)
+    logical = _logical_parts(view.logical)
     table = Table(columns, rows, title="Brokers" if logical else "")
     session.show({"topic": topic, **msgspec.to_builtins(found, str_keys=True)}, *logical, table)
 
@@ -302,7 +296,7 @@ def delete(
 
     Example: holdfast topic delete orders --yes
     """
-    found, view = session.execute(lambda admin: _read_topic(admin, topic))
+    found, view = session.execute(lambda admin: read_topic(admin, topic))
     hosts, messages = [host.broker for host in found.hosts], sum(state.messages for state in found.queues)
     consumed = f", consumed by {', '.join(found.groups)}," if found.groups else ""
     description = f"topic {topic} with {messages:,} messages{consumed} on {', '.join(hosts)}"
@@ -313,20 +307,6 @@ def delete(
         {"topic": topic, "deleted": not dry_run, "dry_run": dry_run, "messages": messages, "brokers": hosts},
         f"would delete {description}" if dry_run else f"deleted {description}",
     )
-
-
-async def _read_topic(admin: Admin, topic: str) -> tuple[TopicDescription, ClusterMappings | None]:
-    """Return a topic, and the mappings if it is static, even if the name server withholds or has forgotten it."""
-    view = await admin.static_topics.read(topic=topic)
-    if not view.find(topic):
-        return await admin.topics.describe(topic), None
-    records = view.get_topic(topic).records
-    hosts = [
-        Broker(mappings.name, mappings.cluster, MASTER_ID, mappings.address)
-        for mappings in view.brokers.values()
-        if topic in mappings.topics and mappings.name in records
-    ]
-    return await admin.topics.describe(topic, hosts=hosts), view
 
 
 async def _delete(admin: Admin, topic: str, view: ClusterMappings | None, *, force: bool) -> None:
@@ -390,14 +370,9 @@ def _host_table(hosts: Sequence[TopicHost]) -> Printable:
     return Table(columns, rows)
 
 
-def _logical_parts(topic: str, route: Route) -> list[Printable]:
+def _logical_parts(names: Sequence[RouteName]) -> list[Printable]:
     """Return the logical queues of a route under the broker names that clients see; empty for a normal topic."""
-    readable = Counter(queue.broker_name for queue in route.readable(topic)) if route.mappings else Counter()
-    writable = Counter(queue.broker_name for queue in route.publishable(topic))
-    rows = [
-        (to_shown_broker(name), count, writable[name], "rw" if writable[name] else "r")
-        for name, count in sorted(readable.items())
-    ]
+    rows = [(each.shown_to_clients_as, each.read_queues, each.write_queues, each.permission) for each in names]
     columns = [*left("SHOWN TO CLIENTS AS"), *right("READ", "WRITE"), *left("ALLOWS")]
     return [Table(columns, rows, title="Logical queues")] if rows else []
 

@@ -1,4 +1,4 @@
-"""`holdfast up`: a name server and a few brokers, each in a separate process, kept running until Ctrl-C.
+"""`holdfast up`: a name server, a few brokers and a console, each in a separate process, kept running until Ctrl-C.
 
     holdfast-data/
       lock          locked while a cluster runs on this folder
@@ -40,6 +40,8 @@ from holdfast.cli.commands.serve import (
     warn_of_variables,
 )
 from holdfast.cli.local_access import PROFILE, LocalAccess, prepare_access, write_profile
+from holdfast.cli.local_console import NAME as CONSOLE
+from holdfast.cli.local_console import ConsolePlan, plan_console
 from holdfast.client.access.credentials_options import CredentialsOptions
 from holdfast.config import LogOptions, Sources, UpOptions, load
 from holdfast.machine.effects import Log
@@ -51,7 +53,7 @@ from holdfast.runtime.access.role_secrets_reader import read_role_secrets
 from holdfast.runtime.address import check_listening, split_address
 from holdfast.runtime.folder_lock import lock_folder
 from holdfast.runtime.logs import Emit, start_logging
-from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.supervisor import ChildFailed, Supervisor
 
 
 def register(root: typer.Typer) -> None:
@@ -83,6 +85,10 @@ def up(
         int | None,
         typer.Option(help="Serve /metrics and /health: name server on this port, brokers on the next ones."),
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT|off", help="Where the console listens.", show_default="127.0.0.1:9880"),
+    ] = None,
     tls: TlsOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -108,6 +114,7 @@ def up(
         "base_port": base_port,
         "flush": flush,
         "metrics_port": metrics_port,
+        "console": console,
         "tls": tls,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
@@ -121,16 +128,15 @@ def up(
     warn_of_variables(emit)
     # One log line per registration helps an operator, but only disturbs a user who tries Holdfast out.
     roles_level = log_level or (logs.level if logs.level != LogOptions().level else "warning")
-    extra = ["--log-level", roles_level, *(["--log-json"] if logs.json else [])]
-    extra += ["--config", str(config)] if config is not None else []
+    log_words = ["--log-level", roles_level, *(["--log-json"] if logs.json else [])]
     broker_extra = [word for pair in settings or () for word in ("--set", pair)]
-    _launch(options, config, extra, broker_extra, emit, as_json=as_json)
+    _launch(options, config, log_words, broker_extra, emit, as_json=as_json)
 
 
 def _launch(
-    options: UpOptions, config: Path | None, extra: list[str], broker_extra: list[str], emit: Emit, *, as_json: bool
+    options: UpOptions, config: Path | None, log_words: list[str], broker_extra: list[str], emit: Emit, *, as_json: bool
 ) -> None:
-    """Start the cluster on its folder, with *extra* arguments for every role, and run it until it is stopped."""
+    """Start the cluster on its folder, with *log_words* for every child, and run it until it is stopped."""
     folder = Path(options.data).resolve()
     with lock_folder(folder), contextlib.ExitStack() as reserved_ports:
         plan = plan_cluster(options, folder, reserved_ports)
@@ -140,7 +146,9 @@ def _launch(
         own_options = load("namesrv", NameServerOptions, Sources(file=config, environment=os.environ, flags=flags))
         _check_listening(plan, own_options)
         credentials = _own_credentials(own_options)
-        start = _Start(plan, own_options.outgoing_tls, credentials, [*extra, *_to_words(flags)], broker_extra)
+        console = plan_console(options, has_auth=own_options.auth, reserved_ports=reserved_ports)
+        extra = [*log_words, *(["--config", str(config)] if config is not None else []), *_to_words(flags)]
+        start = _Start(plan, console, own_options.outgoing_tls, credentials, log_words, extra, broker_extra)
         asyncio.run(_run(start, access, emit, as_json=as_json))
 
 
@@ -149,15 +157,19 @@ class _Start(NamedTuple):
 
     Attributes:
         plan: The roles.
+        console: The console.
         tls: How `up` asks the name server whether they have registered; None for a plain connection.
         credentials: The server as which it asks; None without access control.
+        log_words: How each child logs.
         extra: Further arguments of every role.
         broker_extra: Further arguments of every broker.
     """
 
     plan: ClusterPlan
+    console: ConsolePlan
     tls: ClientTls | None
     credentials: CredentialsOptions | None
+    log_words: list[str]
     extra: list[str]
     broker_extra: list[str]
 
@@ -192,7 +204,7 @@ async def _run(start: _Start, access: LocalAccess | None, emit: Emit, *, as_json
     stopping = asyncio.Event()
     _listen_to_signals(stopping, supervisor)
     try:
-        ready = asyncio.create_task(_start(supervisor, start))
+        ready = asyncio.create_task(_start(supervisor, start, emit))
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({ready, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
@@ -200,22 +212,48 @@ async def _run(start: _Start, access: LocalAccess | None, emit: Emit, *, as_json
             with contextlib.suppress(asyncio.CancelledError):
                 await ready
             return
-        await ready
+        console = await ready
         _warn(plan, emit)
         profile = None if access is None else _save_profile(start, access, emit)
-        _announce(plan, access, profile, as_json=as_json)
+        _announce(plan, console, access, profile, as_json=as_json)
         await stopped
         emit(Log("info", "stopping", {}))
     finally:
+        await supervisor.stop([CONSOLE] if supervisor.has_child(CONSOLE) else [])
         await supervisor.stop([broker.name for broker in plan.brokers if supervisor.has_child(broker.name)])
         await supervisor.stop()
 
 
-async def _start(supervisor: Supervisor, start: _Start) -> None:
+async def _start(supervisor: Supervisor, start: _Start, emit: Emit) -> str | None:
+    """Start all children; return the URL of the console, None without one."""
     plan = start.plan
     await supervisor.start([plan.name_server_spec(start.extra)])
-    await supervisor.start([plan.broker_spec(broker, [*start.broker_extra, *start.extra]) for broker in plan.brokers])
-    await wait_until_registered(plan, start.tls, start.credentials)
+    brokers = [plan.broker_spec(broker, [*start.broker_extra, *start.extra]) for broker in plan.brokers]
+    console = asyncio.create_task(_start_console(supervisor, start, emit))
+    try:
+        await supervisor.start(brokers)
+        await wait_until_registered(plan, start.tls, start.credentials)
+        return await console
+    finally:
+        console.cancel()
+        await asyncio.gather(console, return_exceptions=True)
+
+
+async def _start_console(supervisor: Supervisor, start: _Start, emit: Emit) -> str | None:
+    """Start the console; return its URL. Without one, log why, unless the user switched it off."""
+    console = start.console
+    if console.listen is None:
+        if console.reason is not None:
+            emit(Log("warning", "no console", {"reason": console.reason}))
+        return None
+    try:
+        (ready_line,) = await supervisor.start([console.spec(start.plan.namesrv, start.tls, start.log_words)])
+    except ChildFailed as error:
+        if console.is_required:
+            raise
+        emit(Log("warning", "no console", {"reason": str(error)}))
+        return None
+    return f"http://{ready_line['address']}"
 
 
 def _listen_to_signals(stopping: asyncio.Event, supervisor: Supervisor) -> None:
@@ -244,20 +282,22 @@ def _save_profile(start: _Start, access: LocalAccess, emit: Emit) -> str:
     return "" if is_default and not os.environ.get("HOLDFAST_NAMESRV") else f" --profile {PROFILE}"
 
 
-def _announce(plan: ClusterPlan, access: LocalAccess | None, profile: str | None, *, as_json: bool) -> None:
+def _announce(
+    plan: ClusterPlan, console: str | None, access: LocalAccess | None, profile: str | None, *, as_json: bool
+) -> None:
     if as_json:
         listed = [{"name": broker.name, "address": broker.address} for broker in plan.brokers]
-        ready: dict[str, object] = {"namesrv": plan.namesrv, "brokers": listed}
+        ready: dict[str, object] = {"namesrv": plan.namesrv, "brokers": listed, "console": console}
         if access is not None:
             ready["auth"] = {"access_key": access.access_key, "secret_file": str(access.secret_file)}
         text = msgspec.json.encode(ready).decode()
     else:
-        text = _greeting(plan, access, profile)
+        text = _greeting(plan, console, access, profile)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def _greeting(plan: ClusterPlan, access: LocalAccess | None, profile: str | None) -> str:
+def _greeting(plan: ClusterPlan, console: str | None, access: LocalAccess | None, profile: str | None) -> str:
     width = max(len("name server"), *(len(broker.name) for broker in plan.brokers))
     options = "" if plan.namesrv == "127.0.0.1:9876" else f" --namesrv {plan.namesrv}"
     options = options if profile is None else profile
@@ -267,6 +307,7 @@ def _greeting(plan: ClusterPlan, access: LocalAccess | None, profile: str | None
             "",
             f"  {'name server':{width}}  {plan.namesrv}{_metrics_text(plan.metrics)}",
             *(f"  {broker.name:{width}}  {broker.address}{_metrics_text(broker.metrics)}" for broker in plan.brokers),
+            *([] if console is None else [f"  {CONSOLE:{width}}  {console}"]),
             "",
             *([] if access is None else _access_lines(access, profile)),
             "In another terminal:",
