@@ -196,3 +196,13 @@ async def test_following_tells_a_failure_that_does_not_pass():
 
     with pytest.raises(BrokerRefused):
         await anext(Reader(reach).follow([a_range(0, 0, 5)]))
+
+
+async def test_the_search_for_the_newest_ends_once_they_are_found():
+    """Older messages of the queue are not pulled."""
+    access = from_queues({0: [a_record(0, offset, offset) for offset in range(9)]})
+
+    found = await Reader(access).newest([a_range(0, 0, 9)], 2, lambda _: True)
+
+    assert [message.body for message in found] == [b"0:7", b"0:8"]
+    assert min(int(request.fields["queueOffset"]) for request in access.requests) == 7

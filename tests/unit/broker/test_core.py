@@ -271,3 +271,11 @@ def test_what_a_failed_event_has_caused_is_dropped(desk: BrokerHarness, monkeypa
 
     assert not turn
     assert desk.store.queue("T", 0).next_offset == 0
+
+
+def test_housekeeping_begins_after_a_second_and_cleaning_after_ten() -> None:
+    """Not while the broker starts: it has more urgent work then."""
+    desk = BrokerHarness()
+
+    timers = {effect.name: effect.at_ms - desk.now_ms for effect in desk.effects if isinstance(effect, SetTimer)}
+    assert (timers["housekeep"], timers["clean"]) == (1_000, 10_000)

@@ -81,3 +81,19 @@ def test_retries_and_dead_letters_have_an_owner(topic: str, owner: str | None):
 def test_an_opening_reads_as_a_sentence():
     """For whoever is refused something because of it."""
     assert str(UnitOpening(EVERY_UNIT, "orders", "billing")) == "all units, topic orders, group billing"
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "is_open"),
+    [
+        ("orders", "billing", True),
+        ("orders", "audit", False),
+        ("clicks", "billing", False),
+        ("%RETRY%billing", "billing", True),
+        ("%RETRY%billing", "", True),
+        ("%RETRY%audit", "audit", False),
+    ],
+)
+def test_an_opening_for_a_group_is_open_for_no_other(topic: str, group: str, *, is_open: bool):
+    """Except the group's own retry topic, which names it."""
+    assert UnitOpening("east", topic="orders", group="billing").opens_for(topic, group) is is_open

@@ -271,3 +271,12 @@ async def test_the_end_of_a_pause_does_not_read_from_a_peer_with_unread_answers(
         assert not transport.is_reading()
         await reader.readexactly(32_000_000)
         await poll_until(transport.is_reading)
+
+
+@pytest.mark.parametrize(
+    ("peername", "text"),
+    [(("127.0.0.1", 80), "127.0.0.1:80"), (("::1", 80, 0, 0), "[::1]:80"), ("", "unknown"), (None, "unknown")],
+)
+def test_the_address_of_a_peer_is_text(peername: object, text: str):
+    """An IPv6 address stands in brackets, so that its port can be told from it."""
+    assert channel_module.peer_text(peername) == text

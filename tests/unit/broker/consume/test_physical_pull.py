@@ -7,6 +7,9 @@ from tests.support.broker_clients import a_request
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull
 from tests.support.stores import HOST, INNER_BATCH, batched_disk
 
+from holdfast.broker.consume.index_scan import Scan
+from holdfast.broker.consume.physical_pull import _slice_records
+from holdfast.model.queue import PhysicalOffset
 from holdfast.model.topic import BATCH_QUEUE
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames import java_json
@@ -112,3 +115,14 @@ def test_a_committed_offset_behind_the_end_is_moved_back() -> None:
 
     (answer,) = desk.call(a_request(RequestCode.QUERY_CONSUMER_OFFSET, topic="T", queueId=0, consumerGroup="g"))
     assert answer.fields["offset"] == "36"
+
+
+@pytest.mark.parametrize("common_size", [0, 200])
+def test_scattered_records_are_sent_as_views_of_the_log(common_size: int) -> None:
+    """Each at its place from the first one on, whether all have one size or not."""
+    span = memoryview(bytes(range(256)) * 8)
+    sizes = [200, 200] if common_size else [200, 300]
+
+    records = _slice_records(span, Scan(0, "", PhysicalOffset(0), [5_000, 6_000], sizes, common_size=common_size))
+
+    assert [bytes(record) for record in records] == [bytes(span[:200]), bytes(span[1_000 : 1_000 + sizes[1]])]

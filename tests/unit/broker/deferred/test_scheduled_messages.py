@@ -2,12 +2,15 @@ import random
 
 import pytest
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import logs
 from tests.support.cold_reads import forbid_index_reads
+from tests.support.stores import HOST
 
 from holdfast.broker.deferred.scheduled_messages import RUN_MAX, TIMER, DelayOffsets
 from holdfast.broker.flow.component import SAVE_TIMER
 from holdfast.machine.effects import ReadLog, SetTimer
 from holdfast.machine.events import Stopping
+from holdfast.model.topic import SCHEDULE_TOPIC
 from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames import java_json
 from holdfast.wire.records.properties import parse_properties
@@ -365,3 +368,18 @@ def test_the_schedule_of_before_a_restart_is_read_off_the_loop(
 
     assert any("consumequeue" in effect.file.path for effect in again.effects if isinstance(effect, ReadLog))
     assert numbers(again) == list(range(71))
+
+
+def test_a_message_without_a_destination_does_not_hold_up_those_after_it(desk: BrokerHarness) -> None:
+    """It is logged once, as lost."""
+    now_ms, queue = desk.now_ms, desk.store.queue(SCHEDULE_TOPIC, 2)
+    desk.store.stage(queue, b"lost", b"TAGS\x01TagA\x02", 0, 0, now_ms, HOST, now_ms + LEVEL_3_MS, now_ms)
+    desk.store.write()
+    desk.store.confirm(desk.store.written)
+    desk.call(a_delayed_send(1))
+
+    for _ in range(3):
+        desk.pass_time(LEVEL_3_MS, TIMER)
+
+    assert numbers(desk) == [1]
+    assert len(logs(desk.effects, "delayed message lost")) == 1

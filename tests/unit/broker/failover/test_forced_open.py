@@ -8,7 +8,7 @@ from tests.support.cluster.broker_machine import a_send
 from tests.support.cluster.simulated import TOPIC, MovingCluster, force_queue, segments_of
 from tests.support.cluster.simulated_world import NAMESRV
 
-from holdfast.broker.failover.forced_open import CHECK_MS
+from holdfast.broker.failover.forced_open import CHECK_MS, ForcedMoves
 from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS
 from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import FORCED_GAP, TopicMapping
@@ -402,3 +402,48 @@ def consume_stats(
     assert head
     row: dict[str, int] = msgspec.json.decode(rest[rest.index(b":{") + 1 : rest.index(b"}", rest.index(b":{")) + 1])
     return row
+
+
+def test_a_leader_that_waits_for_a_name_server_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not within the second that a name server may take to start; and again when its queues are open."""
+    cluster = a_cluster()
+    cluster.name_server.kill()
+    cluster.kill("a")
+    cluster.run(100)
+    cluster.restart("a")
+    lines: list[str] = []
+    forced_moves = cluster.components["a"].forced_moves
+    monkeypatch.setattr(forced_moves, "_log", lambda _level, event, **_fields: lines.append(event))
+
+    cluster.run(500)
+    assert lines == []
+    cluster.run(10_000)
+    assert lines == ["queues not opened"]
+    cluster.name_server.start()
+    cluster.run(4_000)
+
+    assert lines == ["queues not opened", "queues opened after all"]
+
+
+def test_a_fenced_leader_that_restarts_reports_its_end_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new leader was not there to hear it, and need not ask."""
+    cluster = a_cluster()
+    cluster.kill("a")
+    force_queue(cluster, "b")
+    monkeypatch.setattr(ForcedMoves, "_report_end", do_nothing)
+    monkeypatch.setattr(ForcedMoves, "_fetch_ends", do_nothing)
+    cluster.restart("a")
+    cluster.run(10_000)
+    assert (state(cluster, "a"), cluster.logical_queue(0).segments[0].end) == ("elsewhere", None)
+    cluster.kill("a")
+    monkeypatch.undo()
+
+    monkeypatch.setattr(ForcedMoves, "_fetch_ends", do_nothing)
+    cluster.restart("a")
+    cluster.run(10_000)
+
+    assert cluster.logical_queue(0).segments[0].end == 10
+
+
+async def do_nothing(*_: object) -> None:
+    """Stand in for a call that reaches nobody."""

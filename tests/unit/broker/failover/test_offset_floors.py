@@ -149,6 +149,7 @@ def test_while_a_broker_that_held_it_is_silent_it_opens_behind_a_gap_only(*, is_
 
     assert {answer.code for answer in refused} == {ResponseCode.INVALID_PARAMETER}
     assert "a did not answer" in (refused[0].remark or "")
+    assert f"let the queue begin at {FORCED_GAP + 10} or above (2^40 further) with --force" in (refused[0].remark or "")
     assert f"begin at {10 + FORCED_GAP} or above" in (refused[0].remark or "")
     assert accepted.code == ResponseCode.SUCCESS, accepted.remark
     home = cluster.logical_queue(QUEUE).leader

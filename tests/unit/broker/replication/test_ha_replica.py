@@ -11,8 +11,8 @@ from tests.support.stores import overwrite, run_housekeeping
 from holdfast.broker.replication.ha_master import TIMER as SHIPPING_TIMER
 from holdfast.broker.replication.ha_replica import STUCK_RETRY_MS
 from holdfast.broker.replication.ha_replica import TIMER as FOLLOWING_TIMER
-from holdfast.machine.effects import Log, OpenChannel, SendBytes
-from holdfast.machine.events import ChannelId, StreamReceived
+from holdfast.machine.effects import Log, OpenChannel, ReadLog, SendBytes
+from holdfast.machine.events import ChannelId, DiskFault, StreamReceived
 from holdfast.model.errors import DiskFull
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.recovery.replica_log import Indexing
@@ -334,8 +334,8 @@ def test_a_silent_master_is_given_up_and_a_living_one_is_told_of(pair: ReplicaPa
     pair.connect_and_catch_up()
     channel = ChannelId(pair._channel)
     pair.replica.effects.clear()
-    for _ in range(3):
-        pair.replica.pass_time(5_000, FOLLOWING_TIMER)
+    for _ in range(15):
+        pair.replica.pass_time(1_000, FOLLOWING_TIMER)
     reports = [effect for effect in pair.replica.effects if isinstance(effect, SendBytes) and effect.channel == channel]
     assert len(reports) == 3
     assert not pair.is_closed_by(pair.replica)
@@ -343,6 +343,7 @@ def test_a_silent_master_is_given_up_and_a_living_one_is_told_of(pair: ReplicaPa
     pair.replica.pass_time(5_000, FOLLOWING_TIMER)
 
     assert pair.is_closed_by(pair.replica)
+    assert [line.fields["for"] for line in logs(pair.replica.effects, "master silent")] == [20_000]
 
 
 def test_a_full_disk_stops_the_copy_before_the_disk_does(pair: ReplicaPair) -> None:
@@ -408,3 +409,21 @@ def test_a_broker_that_is_no_replica_dials_nobody(pair: ReplicaPair) -> None:
 
     assert not any(isinstance(effect, OpenChannel) for effect in pair.master.effects)
     assert not [effect for effect in pair.master.effects if isinstance(effect, Log) and effect.level == "error"]
+
+
+def test_a_replica_that_cannot_read_the_end_of_its_log_says_so(
+    pair: ReplicaPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot compare, and so it copies nothing."""
+    pair.connect_and_catch_up()
+    pair.disconnect()
+    pair.pass_time(1_000)
+
+    def fail(effect: ReadLog) -> DiskFault:
+        return DiskFault("bad sector", pair.replica.now_ms, effect.token)
+
+    monkeypatch.setattr(pair.replica, "_read", fail)
+    assert not pair.connect()
+
+    assert pair.state == "broken"
+    assert "the end of the log cannot be read: bad sector" in pair.replica.components.ha_replica.problem

@@ -110,8 +110,12 @@ def test_totals_at_midnight_are_remembered() -> None:
 def test_samples_are_taken_every_ten_seconds() -> None:
     """Each timer sets the next."""
     turn = Turn(10_000)
+    stats = BrokerStats(turn)
 
-    BrokerStats(turn).on_timer()
+    stats.start()
+    assert turn.effects == [SetTimer(TIMER, 20_000)]
+    turn.effects.clear()
+    stats.on_timer()
 
     assert turn.effects == [SetTimer(TIMER, 20_000)]
 

@@ -27,9 +27,9 @@ def test_one_is_used_until_it_fails():
     servers = NameServers("a:1;b:2;c:3", Random(1))
     first = servers.current
 
-    servers.fail_over(first)
+    assert servers.fail_over(first)
     second = servers.current
-    servers.fail_over(first)  # somebody else noticed late
+    assert not servers.fail_over(first)  # the failure of another request: nothing changes
     assert servers.current == second != first
 
     servers.fail_over(second)

@@ -488,3 +488,16 @@ def test_the_report_says_what_is_missing(folder: StoreFolderBuilder, target: Pat
 
     assert "something is missing" in page
     assert "2023-11-14" in page
+
+
+def test_no_message_waits_for_a_segment_that_never_held_one(tmp_path: Path, target: Path):
+    """Its broker has no index of the queue, so nothing of it can be settled."""
+    old, new = (StoreFolderBuilder(tmp_path / name) for name in ("broker-a", "broker-b"))
+    for folder in (old, new):
+        folder.write_mapping("orders", {0: [home("broker-a", end=0), home("broker-b", 1)]}, owner=folder.root.name)
+    new.append(b"0")
+    old.close()
+    new.close()
+
+    assert run(target, old, new).is_complete
+    assert orders(target) == [(0, 0, b"0")]

@@ -8,6 +8,9 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: make install-spark")
 
+from matplotlib.figure import Figure
+
+from holdfast.pipeline.reports import report_plot
 from holdfast.pipeline.reports.report import JobReport, Plot
 from holdfast.pipeline.reports.report_page import PageOrigin, to_page
 from holdfast.pipeline.reports.report_plot import to_svg
@@ -88,3 +91,23 @@ def test_drawings_of_one_page_share_no_ids():
     clips = [part.split('"')[0] for part in page.split('<clipPath id="')[1:]]
 
     assert len(clips) == len(set(clips))
+
+
+def test_a_label_is_shortened_only_if_it_has_more_than_forty_characters():
+    """The rest of a longer one is an ellipsis."""
+    svg = to_svg(Plot("Keys", ["a" * 40, "b" * 41], {"messages": [1, 2]}))
+
+    assert f">{'a' * 40}<" in svg
+    assert f">{'b' * 39}…<" in svg
+
+
+def test_horizontal_bars_lie_side_by_side_around_their_label():
+    """The bars of one label fill the 0.8 around it, and those of two labels never meet."""
+    axes = Figure().subplots()
+    plot = Plot("Keys", ["first", "second"], {"one": [1, 2], "other": [3, 4]})
+
+    one, other = report_plot._draw_horizontal_bars(axes, plot)
+
+    assert [bar.get_y() for bar in one] == pytest.approx([-0.4, 0.6])
+    assert [bar.get_y() for bar in other] == pytest.approx([0.0, 1.0])
+    assert [bar.get_height() for bar in (*one, *other)] == pytest.approx([0.4] * 4)

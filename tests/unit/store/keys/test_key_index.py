@@ -311,3 +311,17 @@ def test_old_items_are_asked_for():
     assert newest.value.value == 200
     assert isinstance(wanted, FileRange)
     assert (wanted.start, wanted.end) == (40 + 4 * 10 + 20, 40 + 4 * 10 + 40)
+
+
+def test_a_file_whose_slots_do_not_know_its_first_key_is_left_alone():
+    """The slot of the first item points nowhere: another number of slots was meant, or the slots are lost."""
+    disk = SimDisk()
+    written = an_index(disk)
+    written.add([(3, 100, TIME), (4, 200, TIME)])
+    write_heads(written)
+    name = f"index/{disk.list('index')[0]}"
+    assert hits(an_index(disk), 4, *FOREVER) == [200]
+
+    overwrite(disk, name, HEADER.size + 4 * 3, bytes(4))
+
+    assert hits(an_index(disk), 4, *FOREVER) == []

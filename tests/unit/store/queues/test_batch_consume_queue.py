@@ -232,3 +232,15 @@ def test_an_entry_of_no_messages_is_the_end_of_an_index():
     queue.set_end(find_entry_end(queue, lambda _, size: size > 0))
 
     assert (queue.entry_end, queue.offset_max) == (3, 30)
+
+
+def test_a_queue_whose_entries_are_all_gone_has_no_last_entry():
+    """Retention leaves their bytes in the file."""
+    queue = a_queue(SimDisk(), 300)
+    add(queue, [(0, 1, NOW_MS), (1, 2, NOW_MS)])
+    queue.flush()
+    assert RecordIndex.parse_span(queue.last_entry()) == (1, 2)
+
+    queue.set_min(queue.offset_max)
+
+    assert queue.last_entry() == b""

@@ -39,3 +39,12 @@ def test_what_is_no_switch_is_refused(data: bytes):
     """It may come from anybody."""
     with pytest.raises(RemoteProtocolError, match="switch"):
         decode_switch(data)
+
+
+def test_a_switch_of_the_largest_size_is_read():
+    """One more byte is refused."""
+    data = encode_switch(SWITCH)
+
+    assert decode_switch(data.ljust(1 << 20)) == SWITCH
+    with pytest.raises(RemoteProtocolError, match="at most"):
+        decode_switch(data.ljust((1 << 20) + 1))

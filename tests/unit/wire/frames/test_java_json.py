@@ -1,6 +1,7 @@
 """JSON with the liberties of fastjson."""
 
 import tracemalloc
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -184,3 +185,11 @@ def test_a_map_by_queue_is_written_with_object_keys():
     assert written == b'{"offsetTable":{{"topic":"t","brokerName":"b","queueId":0}:5}}'
     assert java_json.loads(written) == {"offsetTable": {'{"brokerName":"b","queueId":0,"topic":"t"}': 5}}
     assert java_json.object_map([]) == msgspec.Raw(b"{}")
+
+
+def test_a_text_of_the_greatest_depth_is_read():
+    """One level more is refused."""
+    for depth, is_read in ((java_json.DEPTH_MAX, True), (java_json.DEPTH_MAX + 1, False)):
+        text = b"{1:" * depth + b"2" + b"}" * depth
+        with nullcontext() if is_read else pytest.raises(RemoteProtocolError, match="nested deeper"):
+            java_json.loads(text)
