@@ -11,7 +11,7 @@ from holdfast.client.access.credentials_options import CredentialsOptions
 from holdfast.model.access.client_tls import ClientTls
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.address import is_loopback, split_address
-from holdfast.runtime.extras import describe_missing
+from holdfast.runtime.process.extras import describe_missing
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9880"
 PACKAGES: Final = ("starlette", "uvicorn")

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.admin.moves import MovePlan
 from holdfast.admin.operations import Admin
 from holdfast.admin.static_topics import BrokerMappings, ClusterMappings, StaticTopic
+from holdfast.model.queue import LogicalQueueId
 from holdfast.model.scope import to_shown_scope
 from holdfast.wire.requests.moves import Move
 
@@ -21,7 +22,7 @@ class MoveQueueOrder(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
     """Move one logical queue to another broker."""
 
     topic: str
-    queue: int
+    queue: LogicalQueueId
     to: str
 
 

@@ -22,7 +22,7 @@ from holdfast.admin.tables import count_text
 from holdfast.admin.topics import QueueState, TopicDescription
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mapping import LogicalQueue
-from holdfast.model.queue import PhysicalOffset
+from holdfast.model.queue import PhysicalOffset, PhysicalQueueId
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import mock_broker, shown_broker, to_shown_scope
 from holdfast.model.segment import Segment, Status
@@ -39,7 +39,7 @@ class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
     """One segment of a logical queue.
 
     Attributes:
-        generation: Its ordinal number.
+        generation: Its ordinal number; None while unknown.
         broker: The broker that has it.
         physical_queue: The physical queue there.
         first: Its first logical offset; null while a move prepares it.
@@ -52,7 +52,7 @@ class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
         last_ms: No record in it was stored later.
     """
 
-    generation: int
+    generation: int | None
     broker: str
     physical_queue: int
     first: int | None
@@ -207,7 +207,7 @@ def logical_rows(
         lags: The lag of each group.
         moves: The moves of its queues that have not ended.
     """
-    ends = {(state.broker, state.queue): state for state in states}
+    ends = {(state.broker, PhysicalQueueId(state.queue)): state for state in states}  # asked by physical number
     positions = _positions_by_queue(lags)
     logical_broker = mock_broker(topic.merged.scope)
     targets = {queue: move.target for move in moves if move.state != "failed" for queue in move.queues}
@@ -219,7 +219,7 @@ def logical_rows(
 
 def _logical_row(
     queue: LogicalQueue,
-    states: Mapping[tuple[str, int], QueueState],
+    states: Mapping[tuple[str, PhysicalQueueId], QueueState],
     positions: list[QueuePosition],
     target: str | None,
 ) -> QueueRow:
@@ -259,7 +259,7 @@ def _segment_view(queue: LogicalQueue, segment: Segment, state: QueueState | Non
     )
 
 
-def _find_first(queue: LogicalQueue, states: Mapping[tuple[str, int], QueueState]) -> int | None:
+def _find_first(queue: LogicalQueue, states: Mapping[tuple[str, PhysicalQueueId], QueueState]) -> int | None:
     """Return the oldest readable offset. A broker that does not answer counts as recorded."""
     minimums = {
         segment.generation: PhysicalOffset(state.offset_min)

@@ -225,7 +225,7 @@ export function topic(name) {
     }
     if (detail.contains(document.activeElement) && document.activeElement.matches("select, button")) return;
     const segments = queue.segments.map((segment) => [
-      String(segment.generation),
+      segment.generation === null ? "?" : String(segment.generation),
       chip(segment.broker),
       String(segment.physical_queue),
       count(segment.first),
