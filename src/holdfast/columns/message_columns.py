@@ -110,7 +110,7 @@ def to_batches(
     records = read_records(block)
     if origin.delta:
         records = replace(records, offsets=records.offsets + origin.delta)
-    if len(records) and records.offsets.max() >= selection.end:
+    if len(records) and records.offsets[-1] >= selection.end:
         records = records.select(records.offsets < selection.end)  # Do not open batches that are not wanted.
     if not are_batches(records).any():
         yield _BatchBuilder(block, _select_range(records, selection), origin).build(selection)
@@ -126,7 +126,8 @@ def _select_range(rows: Records, selection: RowSelection) -> Records:
     """Return the rows whose offsets are wanted."""
     offsets = rows.offsets
     # Offsets normally rise, but no checksum covers them: a damaged one may be anywhere.
-    if not len(rows) or (offsets.min() >= selection.start and offsets.max() < selection.end):
+    # (The methods `min` and `max` cost twice as much in answers of a few rows.)
+    if not len(rows) or (np.minimum.reduce(offsets) >= selection.start and np.maximum.reduce(offsets) < selection.end):
         return rows
     return rows.select((offsets >= selection.start) & (offsets < selection.end))
 

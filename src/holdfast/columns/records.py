@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +53,6 @@ _MAGIC_AT: Final = 4
 _MAGIC: Final = MAGIC_V1.to_bytes(4, "big", signed=True)
 _KINDS: Final = (np.int64, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64, np.int64)
 
-Column: TypeAlias = bytes | npt.NDArray[Any]
-"""The values of one field, in native byte order."""
-
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -85,24 +82,19 @@ def read_records(block: Block) -> Records:
     Raises:
         CorruptRecord: the bytes are not a sequence of whole records.
     """
-    columns = measure_records(block)
-    if columns is None:
+    found = measure_records(block)
+    if found is None:
         return read_at(block, find_starts(block))  # It raises the error that names the fault.
-    return Records(*map(_to_array, columns, _KINDS))
+    return Records(*map(np.frombuffer, found, _KINDS)) if isinstance(found, tuple) else found
 
 
 @accelerated
-def measure_records(block: Block) -> tuple[Column, ...] | None:
-    """Return the fields of `Records` of the records that fill *block*, or None if they do not."""
+def measure_records(block: Block) -> Records | tuple[bytes, ...] | None:
+    """Return the records that fill *block*, or the bytes of their fields, in order; None if other bytes are there."""
     try:
-        records = read_at(block, find_starts(block))
+        return read_at(block, find_starts(block))
     except CorruptRecord:
         return None
-    return tuple(getattr(records, name) for name in Records.__slots__)
-
-
-def _to_array(column: Column, kind: type) -> npt.NDArray[Any]:
-    return np.frombuffer(column, dtype=kind) if isinstance(column, bytes) else column
 
 
 def read_at(block: Block, starts: Int64Array) -> Records:

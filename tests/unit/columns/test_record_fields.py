@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.accelerated import KINDS, for_each_kind, implementation, needs_native
 
 from holdfast.columns import records
-from holdfast.columns.records import find_valid_bodies, read_records
+from holdfast.columns.records import Records, find_valid_bodies, read_records
 from holdfast.model.errors import CorruptRecord
 from holdfast.wire.records.record import StoredRecord, decode_records, encode_record
 
@@ -45,8 +45,10 @@ def damage(block: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
     return bytes(data[: len(data) - cut])
 
 
-def as_bytes(columns: tuple[object, ...] | None) -> list[bytes] | None:
-    return None if columns is None else [bytes(memoryview(column).cast("B")) for column in columns]  # type: ignore[arg-type]
+def as_bytes(found: Records | tuple[bytes, ...] | None) -> list[bytes] | None:
+    if isinstance(found, Records):
+        return [getattr(found, name).tobytes() for name in Records.__slots__]
+    return None if found is None else [*found]
 
 
 @given(RECORDS)
