@@ -8,12 +8,12 @@ SEEDS ?= 2000
 # Tests start hundreds of processes: each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-spark lock check compile test test-spark test-all mutants sim bench demo demo-core clean
+.PHONY: native native-wheel check-native help install install-spark lock check compile test test-spark test-all mutants sim bench demo demo-core clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
-install: .venv/.installed ## build .venv with everything pinned by requirements.lock
+install: .venv/.installed .venv/.native ## build .venv with everything pinned by requirements.lock; and the extension, if cargo can
 
 .venv/.installed: pyproject.toml requirements.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -21,7 +21,20 @@ install: .venv/.installed ## build .venv with everything pinned by requirements.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-install-spark: .venv/.installed-spark ## the same with Spark, and with a Java if there is none
+NATIVE := $(wildcard native/*.toml native/*.lock native/*.sh native/src/*.rs)
+
+.venv/.native: .venv/.installed $(NATIVE)
+	@native/install.sh
+
+native: .venv/.installed ## build the extension again, and show what cargo says
+	@touch native/Cargo.toml
+	@native/install.sh --verbose
+
+native-wheel: .venv/.installed ## build the wheel holdfast-native into dist/
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist ./native
+	@ls dist/holdfast_native-*.whl
+
+install-spark: .venv/.installed-spark .venv/.native ## the same with Spark, and with a Java if there is none
 
 .venv/.installed-spark: .venv/.installed requirements-spark.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
@@ -36,10 +49,14 @@ lock: install ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --extra spark \
 		--constraint requirements.lock --no-annotate --no-header --output-file requirements-spark.lock pyproject.toml
 
-check: install-spark ## formatting, lint, types
+check: install-spark check-native ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+check-native: # the same for the extension, where cargo and its tools are there
+	@if cargo fmt --version >/dev/null 2>&1; then cd native && cargo fmt --check; fi
+	@if cargo clippy --version >/dev/null 2>&1; then cd native && cargo clippy --quiet --release --locked -- -D warnings; fi
 
 # The tests are compiled by one process, beside the checks, and not by each of those that run them.
 compile: install-spark

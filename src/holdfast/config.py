@@ -80,10 +80,11 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "log": LogOptions,
     "up": UpOptions,
 }
-# Variables that are not options of a section: the command line reads them.
+# Variables that are not options of a section: the command line reads them; `native.py` reads HOLDFAST_NATIVE.
 CLIENT_VARIABLES: Final = frozenset(
     {
         *("HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT", "HOLDFAST_UNIT"),
+        "HOLDFAST_NATIVE",
         *("HOLDFAST_ACCESS_KEY", "HOLDFAST_SECRET_KEY", "HOLDFAST_SECRET_FILE", "HOLDFAST_AUTH_MODE"),
     }
 )

@@ -12,6 +12,7 @@ from tests.support.cluster.ports import free_port
 from tests.support.cluster.up import READY_TIMEOUT_S
 
 from holdfast.cli.main import main
+from holdfast.native import DESCRIPTION
 
 
 def fetch(port: int, path: str) -> str:
@@ -42,7 +43,8 @@ def test_both_roles_answer_metrics_and_health(tmp_path: Path):
             assert fetch(namesrv_metrics, "/health") == "ok\n"
             numbers = fetch(broker_metrics, "/metrics")
             assert 'holdfast_broker_topic_puts_total{topic="t"} 3.0' in numbers
-            assert 'holdfast_broker_info{broker="b",cluster="DefaultCluster",flush="sync"} 1.0' in numbers
+            info = f'accelerator="{DESCRIPTION.split()[0]}",broker="b",cluster="DefaultCluster",flush="sync"'
+            assert f"holdfast_broker_info{{{info}}} 1.0" in numbers
             assert "holdfast_broker_writable 1.0" in numbers
             assert "holdfast_namesrv_brokers 1.0" in fetch(namesrv_metrics, "/metrics")
 

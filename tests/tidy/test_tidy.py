@@ -12,8 +12,18 @@ ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "holdfast"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if "__pycache__" not in path.parts)
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
-PLACES = ("src/**/*", "tests/**/*", "docs/**/*", "benchmarks/**/*", "*.md", "Makefile", ".ci/*")
-ENDINGS = {".py", ".md", ".toml", ".txt", ".java", ".js", ".sh", ".c", ""}
+PLACES = (
+    "src/**/*",
+    "native/src/*",
+    "native/*",
+    "tests/**/*",
+    "docs/**/*",
+    "benchmarks/**/*",
+    "*.md",
+    "Makefile",
+    ".ci/*",
+)
+ENDINGS = {".py", ".md", ".toml", ".txt", ".java", ".js", ".sh", ".c", ".rs", ""}
 TEXTS = sorted(
     path
     for place in PLACES
@@ -24,14 +34,15 @@ TEXTS = sorted(
 # Which packages a package may import. Downward only; siblings (nameserver, broker, client) never import each other.
 BELOW: dict[str, set[str]] = {
     "model": set(),
-    "wire": {"model"},
-    "store": {"wire", "model"},
+    "native": set(),
+    "wire": {"model", "native"},
+    "store": {"wire", "model", "native"},
     "machine": {"wire", "model", "store"},
     "access": {"store", "machine", "wire", "model"},
     "nameserver": {"access", "store", "machine", "wire", "model"},
-    "broker": {"access", "store", "machine", "wire", "model"},
+    "broker": {"access", "store", "machine", "wire", "model", "native"},
     "client": {"machine", "wire", "model"},
-    "columns": {"wire", "model"},
+    "columns": {"wire", "model", "native"},
     "bulk": {"client", "columns", "wire", "model"},
     "arrow": {"bulk", "client", "columns", "model", "runtime"},
     "console": {"admin", "client", "machine", "model", "runtime", "wire"},

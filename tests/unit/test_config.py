@@ -250,3 +250,8 @@ def test_the_variables_of_a_user_are_those_of_commands():
     assert variable_warnings(variables) == []
     for section, kind in SECTIONS.items():
         assert load(section, kind, Sources(environment=variables)) == kind()
+
+
+def test_the_switch_of_the_extension_is_a_known_variable():
+    """No command warns of it."""
+    assert variable_warnings({"HOLDFAST_NATIVE": "0"}) == []

@@ -13,12 +13,18 @@ from holdfast.broker.assembly import Components
 from holdfast.broker.mapping.queue_view import QueueView
 from holdfast.broker.options import BrokerOptions
 from holdfast.machine.sample import Sample
+from holdfast.native import DESCRIPTION
 from holdfast.store.message_store import MessageStore
 
 
 def broker_samples(options: BrokerOptions, store: MessageStore, components: Components) -> Iterator[Sample]:
     """Yield every metric of the broker with its present value."""
-    labels = {"broker": options.name, "cluster": options.cluster, "flush": options.flush}
+    labels = {
+        "broker": options.name,
+        "cluster": options.cluster,
+        "flush": options.flush,
+        "accelerator": DESCRIPTION.split()[0],
+    }
     yield Sample("broker_info", "gauge", "Always 1; the labels identify the broker.", 1, labels)
     yield from _store(store)
     about = "Bytes of unfinished requests and unread answers, counted on connections that hold many."

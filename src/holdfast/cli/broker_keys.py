@@ -11,6 +11,7 @@ from typing import Final
 from holdfast.admin.tables import size_text, time_text
 
 _FIGURES: Final = {
+    "accelerator": "whether its hot functions are compiled (native) or in Python, and why",
     "bootTimestamp": "when it started",
     "brokerActive": "whether it accepts messages",
     "commitLogDirCapacity": "the disk that holds the log",

@@ -126,7 +126,9 @@ def _print_version(is_requested: bool) -> None:  # noqa: FBT001 - the library ca
     if is_requested:
         from importlib import metadata  # noqa: PLC0415 - it loads half of the standard library
 
-        sys.stdout.write(f"{PROGRAM} {metadata.version(PROGRAM)}\n")
+        from holdfast.native import DESCRIPTION  # noqa: PLC0415 - it may load the extension
+
+        sys.stdout.write(f"{PROGRAM} {metadata.version(PROGRAM)}, {DESCRIPTION}\n")
         raise typer.Exit
 
 

@@ -67,6 +67,8 @@ class MessageStore:
         # The log's own methods, without a wrapper call: they run at least once per event.
         self.stage = self.log.stage
         self.stage_run = self.log.stage_run
+        self.pack_batch = self.log.pack_batch
+        self.stage_packed = self.log.stage_packed
         self.write = self.log.write
         self.discard = self.log.discard
         self.files_to_sync = self.log.pop_unsynced

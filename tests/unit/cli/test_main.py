@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 
 import pytest
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.cli.help_style import build_command
 from holdfast.cli.main import build, main
+from holdfast.native import DESCRIPTION
 from holdfast.runtime.process.background_loop import BackgroundLoop
 
 
@@ -137,9 +139,9 @@ def test_debug_lets_the_failure_through():
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]):
-    """And nothing else."""
+    """And whether accelerated functions are compiled, nothing else."""
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("holdfast ")
+    assert capsys.readouterr().out == f"holdfast {metadata.version('holdfast')}, {DESCRIPTION}\n"
 
 
 def every_command() -> list[list[str]]:

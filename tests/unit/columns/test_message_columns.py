@@ -218,3 +218,17 @@ def test_broken_bytes_are_an_error_and_nothing_else(data: st.DataObject):
         return
 
     assert batch.num_rows <= 4
+
+
+@pytest.mark.parametrize("damaged", [1 << 40, 2, -7])
+@pytest.mark.parametrize("sys_flag", [0, 0xC0])
+def test_a_damaged_offset_in_the_middle_brings_no_row_that_was_not_asked_for(damaged: int, sys_flag: int):
+    """No checksum covers it: such a record has no row, whatever the first and the last one say."""
+    body = encode_items([(0, b"item", b"")]) if sys_flag else b"hello"
+    offsets = [10, 11, damaged, 13]
+    block = block_of(*(a_record(offset, body, sys_flag=sys_flag) for offset in offsets))
+    origin = RecordOrigin("orders", 3, "broker-b", 2)
+
+    rows = to_batch(block, origin, RowSelection(("offset",), 10, 14))
+
+    assert rows.column("offset").to_pylist() == [10, 11, 13]

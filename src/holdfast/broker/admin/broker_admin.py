@@ -17,6 +17,7 @@ from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.component import Component
 from holdfast.machine.turn import Turn
 from holdfast.model.errors import CorruptRecord
+from holdfast.native import DESCRIPTION
 from holdfast.store.log.record_reader import read_record
 from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.cluster.route import Table
@@ -162,7 +163,7 @@ class BrokerAdmin(Component):
 
     def _figures(self) -> dict[str, str]:
         figures = _ABSENT_FIGURES | self._message_figures() | self._log_figures() | self._queue_figures()
-        figures |= self._replication.figures()
+        figures |= self._replication.figures() | {"accelerator": DESCRIPTION}
         for level, (delivered, scheduled) in self._delays.progress().items():
             figures[f"scheduleMessageOffset_{level}"] = f"{delivered},{scheduled}"
         return figures

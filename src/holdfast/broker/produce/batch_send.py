@@ -115,6 +115,23 @@ class BatchSends:
         self, fields: SendFields, body: Piece, born_host: bytes, queue_id: LogicalQueueId, target: AppendTarget
     ) -> SendAnswer | Refusal:
         """Stage the messages of a batch as contiguous records."""
+        packed = self._store.pack_batch(
+            target.index, body, fields.sys_flag, fields.born_timestamp, born_host, self._turn.now_ms,
+            fields.reconsume_times,
+        )  # fmt: skip
+        if packed is None:
+            return self._stage_items(fields, body, born_host, queue_id, target)
+        _, entries, positions, size = packed
+        stamp = self._find_stamp(fields, queue_id, len(entries))
+        if isinstance(stamp, Refusal):
+            return stamp
+        offset = self._store.stage_packed(target.index, packed)
+        return self._note_split(fields, queue_id, target, stamp, positions, offset, size)
+
+    def _stage_items(
+        self, fields: SendFields, body: Piece, born_host: bytes, queue_id: LogicalQueueId, target: AppendTarget
+    ) -> SendAnswer | Refusal:
+        """Stage the messages of a batch that is not plain one by one, or return why it is refused."""
         try:
             items = split_items(body)
         except RemoteProtocolError as error:
@@ -144,13 +161,28 @@ class BatchSends:
                 tags_code(text) if TAGS in text else 0, fields.reconsume_times, 0,
             ))  # fmt: skip
         staged = self._store.stage_run(drafts, self._turn.now_ms)
+        size = sum([len(item_body) for _, item_body, _ in items])
+        positions = [position for position, _ in staged]
+        return self._note_split(fields, queue_id, target, stamp, positions, staged[0][1], size)
+
+    def _note_split(
+        self,
+        fields: SendFields,
+        queue_id: LogicalQueueId,
+        target: AppendTarget,
+        stamp: SinkStamp | None,
+        positions: list[int],
+        offset: int,
+        size: int,
+    ) -> SendAnswer:
+        """Record that the messages of a batch are staged. Return the answer to its sender."""
         if stamp is not None:
-            self._sinks.note_staged(fields.topic, queue_id, stamp, staged[-1][0])
-        self._stats.count_puts(fields.topic, len(items), sum([len(item_body) for _, item_body, _ in items]))
+            self._sinks.note_staged(fields.topic, queue_id, stamp, positions[-1])
+        self._stats.count_puts(fields.topic, len(positions), size)
         return SendAnswer(
-            msg_id=",".join([f"{self._id_prefix}{position:016X}" for position, _ in staged]),
+            msg_id=",".join([f"{self._id_prefix}{position:016X}" for position in positions]),
             queue_id=queue_id,
-            queue_offset=target.to_logical(PhysicalOffset(staged[0][1])),
+            queue_offset=target.to_logical(PhysicalOffset(offset)),
         )
 
     def _find_stamp(self, fields: SendFields, queue: LogicalQueueId, count: int) -> SinkStamp | Refusal | None:

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import Position
 from holdfast.store.base.cold_reads import FileRange
+from holdfast.store.base.disk import Piece
 from holdfast.store.base.index_fields import INNER_BITS, has_keys, index_keys, key_hash
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.keys.batch_keys import block_of, has_item_id, has_item_key
-from holdfast.store.keys.key_batch import KeyCollector
 from holdfast.store.keys.key_index import KeyIndex
+from holdfast.store.keys.key_scan import KeyCollector, scan_keys
 from holdfast.store.log.log_scanner import WINDOW_SIZE, StopReason, WalkedRecord, validate_record_at
 from holdfast.store.log.record_reader import read_record
 from holdfast.wire.records.record import StoredRecord, decode_record
@@ -43,7 +44,6 @@ class Indexer:
         self._hot_start = hot_start  # From here on this process wrote the log, or read it during recovery.
         self._hot_window = options.hot_window
         self._warm_end = indexed
-        self._collector = KeyCollector()
         self.indexed = indexed
 
     def is_lagging(self, confirmed: int) -> bool:
@@ -57,6 +57,7 @@ class Indexer:
             return
         position = max(self.indexed, self._files.start)
         until = self._warm_until(confirmed)
+        keys: list[bytes] = []
         while records_max > 0 and position < until:
             found = self._files.find(position)
             if found is None:
@@ -65,12 +66,14 @@ class Indexer:
             at = position - found.start
             end = min(until - found.start, self._files.size, at + WINDOW_SIZE)
             data = found.file.view(at, end)
-            position, count = self._collector.scan(data, position, records_max)
+            found_keys, position, count = scan_keys(data, position, records_max)
+            keys.append(found_keys)
             records_max -= count
             if records_max > 0 and position < found.start + end:
-                position, count = self._add_unusual(position)
+                found_keys, position, count = self._scan_unusual(position)
+                keys.append(found_keys)
                 records_max -= count
-        self.index.add(self._collector.pop_keys())
+        self.index.add(b"".join(keys))
         self.indexed = min(position, confirmed)
         self.index.write_due()
 
@@ -103,27 +106,26 @@ class Indexer:
             return confirmed
         return min(confirmed, self._warm_end)
 
-    def _add_unusual(self, position: int) -> tuple[int, int]:
-        """Add the keys of a record that is not plain. Return where to continue, and the number of records."""
+    def _scan_unusual(self, position: int) -> tuple[bytes, int, int]:
+        """Return the keys of a record that is not plain, where to continue, and its cost in records."""
         record = validate_record_at(self._files, position, check_body=False)
         if isinstance(record, StopReason):
             # A blank; or bytes that became corrupt: the index skips the rest of the file.
-            return position - position % self._files.size + self._files.size, 0
+            return b"", position - position % self._files.size + self._files.size, 0
+        collector, cost = KeyCollector(), 1
         if record.sys_flag & INNER_BITS == INNER_BITS:
-            return position + record.size, self._add_batch(record)
-        if has_keys(record.sys_flag):
-            self._collector.add(record.topic, index_keys(record.properties), position, record.store_ms)
-        return position + record.size, 1
+            cost = collector.add_inner(
+                record.topic, record.properties, self._read_body(record), record.sys_flag, position, record.store_ms
+            )
+        elif has_keys(record.sys_flag):
+            collector.add(record.topic, index_keys(record.properties), position, record.store_ms)
+        return collector.pack(), position + record.size, cost
 
-    def _add_batch(self, record: WalkedRecord) -> int:
-        """Add the keys of a batch. Return its cost in records."""
+    def _read_body(self, record: WalkedRecord) -> Piece:
         found = self._files.find(record.position)
         assert found is not None, "it was just read"
         at = record.position - found.start
-        body = decode_record(found.file.view(at, at + record.size), check_body=False).body
-        return self._collector.add_inner(
-            record.topic, record.properties, body, record.sys_flag, record.position, record.store_ms
-        )
+        return decode_record(found.file.view(at, at + record.size), check_body=False).body
 
     async def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[Position]:
         """Return the positions of records with *key*, newest first. A batch matches if one of its messages has the key.

@@ -9,7 +9,7 @@ sparse and named by a time (ours by the store time of their first record, UTC); 
 only that the hashes are equal: the caller compares the keys.
 
     slots    |  region  |  region  |  region  | ...     written a region at a time, in turn
-    memory   heads that are newer than the slots
+    table    all slots of the last file in memory: newer than the file in its dirty blocks
 
 Keys hit all slots with the same probability: written one by one, every key would cost a separate write. Heads lost in a
 crash are rebuilt from the log.
@@ -23,6 +23,7 @@ The index is built lazily from the confirmed log, in slices. This module knows n
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -31,24 +32,20 @@ from holdfast.model.errors import DiskFailed
 from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.disk import Disk, File
 from holdfast.store.base.options import StoreOptions
+from holdfast.store.keys.key_links import ITEM, KEY_SIZE, SLOT, link_keys, unpack_keys
 
 FOLDER = "index"
 HEADER = struct.Struct(">qqqqii")
-SLOT = struct.Struct(">i")
-ITEM = struct.Struct(">iqii")
 NAME_LENGTH = 17
-REGION_SLOTS = 1 << 16
+BLOCK_SLOTS = 64
+REGION_BLOCKS = 1024
 REGION_KEYS = 1024
 """The number of keys after which a region is written."""
 HOT_ITEMS = 1 << 21
 WARM_SIZE = 1 << 20
-_SCATTERED_MAX = 64  # The number of single slots that can be written in the time of one whole region.
-_SECONDS_MAX = (1 << 31) - 1
+_SCATTERED_MAX = 64  # The number of single blocks that can be written in the time of one whole region.
 _TIME_MAX_MS = 253_402_300_799_999  # The end of the year 9999: names have four digits for it.
 _SLOT_BYTES_GUESSES = (84, 44)  # Bytes per slot if there are 4, or 2, items per slot.
-
-IndexKey = tuple[int, int, int]
-"""(hash, position of the record, its store time)."""
 
 Item = tuple[int, int, int, int]
 """(hash, position of the record, seconds since the file's begin time, previous item of the chain)."""
@@ -57,7 +54,8 @@ Item = tuple[int, int, int, int]
 class IndexFile:
     """One file of the index.
 
-    Invariant: a head in memory is newer than the one in its slot, and only the last file has any.
+    Invariant: a head in the table is the newest of its chain; only the last file has a table. `_table_end` bytes of it
+    are loaded; keys are added to a complete table only.
     """
 
     def __init__(self, file: File, slots: int, *, is_new: bool = False) -> None:
@@ -70,9 +68,9 @@ class IndexFile:
         self.count = min(max(count, 1), self.items)
         self._loaded_count = self.count  # Items before this one were written by an earlier process.
         self._warm_end = self.items_at if self.count == 1 else HEADER.size  # Slots before it are in memory.
-        regions = -(-slots // REGION_SLOTS)
-        self._heads: list[dict[int, int]] = [{} for _ in range(regions)]
-        self._is_blank = [is_new] * regions  # Never written: no need to fetch pages of zeros.
+        self._table = memoryview(b"")
+        self._table_end = SLOT.size * slots if is_new else 0  # Never written: no need to fetch pages of zeros.
+        self._dirty = bytearray(-(-slots // BLOCK_SLOTS))
         self._next_region = 0
         self._keys_since_write = 0
 
@@ -91,64 +89,58 @@ class IndexFile:
         """Record that *file_range* was read."""
         if file_range.file is self.file:
             self._warm_end = max(self._warm_end, file_range.end)
+            self._load(self._warm_end - HEADER.size)
 
-    def add(self, keys: Sequence[IndexKey]) -> None:
-        """Add *keys*, in log order; they must fit into the file.
+    def _load(self, end: int) -> None:
+        """Load the table up to byte *end*."""
+        if not self._table:
+            # Anonymous: the kernel provides each page, zeroed, when its first key arrives. A table has 20 MB.
+            self._table = memoryview(mmap.mmap(-1, SLOT.size * self.slots))
+        start = self._table_end
+        if start < end:
+            self._table[start:end] = self.file.view(HEADER.size + start, HEADER.size + end)
+            self._table_end = end
+
+    def release_table(self) -> None:
+        """Free the table: the file is full, and all heads are written."""
+        assert not any(self._dirty)
+        self._table = memoryview(b"")
+        self._table_end = 0
+
+    def add(self, keys: bytes) -> None:
+        """Add *keys*, packed as in `key_links`, in log order; they must fit into the file.
 
         Raises:
             DiskFailed: none of them was added.
         """
-        assert len(keys) <= self.free_items
-        if not keys:
+        count = len(keys) // KEY_SIZE
+        assert count <= self.free_items
+        if not count:
             return
-        number = known = self.count
-        used_before = self.used_slots
+        self._load(SLOT.size * self.slots)
+        known = self.count
+        ((_, begin_position, begin_ms),) = unpack_keys(keys[:KEY_SIZE])
+        ((_, end_position, end_ms),) = unpack_keys(keys[-KEY_SIZE:])
         if known == 1:
-            _, self.begin_position, self.begin_ms = keys[0]
-        items: list[bytes] = []
-        heads, slots, begin_ms, pack = self._heads, self.slots, self.begin_ms, ITEM.pack
-        is_blank, unpack_head, slot_size, region_slots = self._is_blank, SLOT.unpack_from, SLOT.size, REGION_SLOTS
-        table = self.file.view(HEADER.size, self.items_at) if not all(is_blank) else None
-        seconds, seconds_of = 0, begin_ms
-        for key_hash, position, store_ms in keys:
-            slot = key_hash % slots
-            region = slot // region_slots
-            previous = heads[region].get(slot)
-            if previous is None:
-                previous = 0
-                if table is not None and not is_blank[region]:
-                    (previous,) = unpack_head(table, slot_size * slot)
-                if not 0 < previous < known:
-                    previous = 0
-                    self.used_slots += 1
-            if store_ms != seconds_of:
-                seconds, seconds_of = min(max(store_ms - begin_ms, 0) // 1000, _SECONDS_MAX), store_ms
-            items.append(pack(key_hash, position, seconds, previous))
-            heads[region][slot] = number
-            number += 1
-        end_before = (self.end_position, self.end_ms)
-        _, self.end_position, self.end_ms = keys[-1]
-        self.count = number
+            self.begin_position, self.begin_ms = begin_position, begin_ms
+        items, used = link_keys(self._table, self._dirty, BLOCK_SLOTS, keys, known, self.begin_ms)
+        before = (self.end_position, self.end_ms, self.count, self.used_slots)
+        self.end_position, self.end_ms = end_position, end_ms
+        self.count += count
+        self.used_slots += used
         try:
-            self.file.write(self.items_at + ITEM.size * known, (b"".join(items),))
+            self.file.write(self.items_at + ITEM.size * known, (items,))
             self._write_header()
         except DiskFailed:
             self._undo_heads(items)
-            self.count, self.used_slots = known, used_before
-            self.end_position, self.end_ms = end_before
+            self.end_position, self.end_ms, self.count, self.used_slots = before
             raise
-        self._keys_since_write += len(keys)
+        self._keys_since_write += count
 
-    def _undo_heads(self, items: list[bytes]) -> None:
+    def _undo_heads(self, items: bytes) -> None:
         """Restore the chain heads from before *items*, which the disk refused."""
-        for item in reversed(items):
-            key_hash, _, _, previous = ITEM.unpack(item)
-            slot = key_hash % self.slots
-            heads = self._heads[slot // REGION_SLOTS]
-            if previous:
-                heads[slot] = previous
-            else:
-                del heads[slot]
+        for key_hash, _, _, previous in reversed([*ITEM.iter_unpack(items)]):
+            SLOT.pack_into(self._table, SLOT.size * (key_hash % self.slots), previous)
 
     def write_due(self) -> None:
         """Write the regions that are due by the number of keys added.
@@ -159,32 +151,31 @@ class IndexFile:
         while self._keys_since_write >= REGION_KEYS:
             self._write_region(self._next_region)
             self._keys_since_write -= REGION_KEYS
-            self._next_region = (self._next_region + 1) % len(self._heads)
+            self._next_region = (self._next_region + 1) % -(-len(self._dirty) // REGION_BLOCKS)
 
     def write_heads(self) -> Iterator[None]:
         """Write heads that are only in memory, a region per step. Those of keys added meanwhile may stay in memory."""
-        for region, heads in enumerate(self._heads):
-            if heads:
-                self._write_region(region)
+        for region in range(-(-len(self._dirty) // REGION_BLOCKS)):
+            if self._write_region(region):
                 yield
 
-    def _write_region(self, region: int) -> None:
-        heads = self._heads[region]
-        start = region * REGION_SLOTS
-        if len(heads) <= _SCATTERED_MAX:
-            for slot, head in heads.items():
-                self.file.write(HEADER.size + SLOT.size * slot, (SLOT.pack(head),))
-        else:
-            at = HEADER.size + SLOT.size * start
-            size = min(SLOT.size * REGION_SLOTS, self.items_at - at)
-            data = bytearray(size if self._is_blank[region] else self.file.view(at, at + size))
-            pack_head = SLOT.pack_into
-            for slot, head in heads.items():
-                pack_head(data, SLOT.size * (slot - start), head)
-            self.file.write(at, (data,))
-        if heads:
-            self._is_blank[region] = False
-        heads.clear()
+    def _write_region(self, region: int) -> bool:
+        """Write the dirty blocks of a region, or all of it if they are many. Return whether there were any."""
+        dirty = self._dirty
+        start, end = region * REGION_BLOCKS, min((region + 1) * REGION_BLOCKS, len(dirty))
+        runs: list[tuple[int, int]] = []
+        at = dirty.find(1, start, end)
+        while at >= 0:
+            stop = dirty.find(0, at, end)
+            runs.append((at, stop if stop >= 0 else end))
+            at = dirty.find(1, stop, end) if stop >= 0 else -1
+        if len(runs) > _SCATTERED_MAX:
+            runs = [(start, end)]
+        block_size = SLOT.size * BLOCK_SLOTS
+        for first, last in runs:
+            self.file.write(HEADER.size + first * block_size, (self._table[first * block_size : last * block_size],))
+        dirty[start:end] = bytes(end - start)
+        return bool(runs)
 
     def _write_header(self) -> None:
         header = HEADER.pack(
@@ -194,15 +185,15 @@ class IndexFile:
 
     async def find_head(self, key_hash: int) -> int:
         """Return the newest item of the chain of *key_hash*, 0 if there is none."""
-        slot = key_hash % self.slots
-        number = self._heads[slot // REGION_SLOTS].get(slot)
-        if number is None:
-            at = HEADER.size + SLOT.size * slot
-            if at < self._warm_end:
-                data = self.file.read(at, at + SLOT.size)
-            else:
-                data = await FileRange(self.file, at, at + SLOT.size)
-            (number,) = SLOT.unpack(data)
+        slot_at = SLOT.size * (key_hash % self.slots)
+        at = HEADER.size + slot_at
+        if self._table and slot_at < self._table_end:
+            data = self._table[slot_at : slot_at + SLOT.size].tobytes()
+        elif at < self._warm_end:
+            data = self.file.read(at, at + SLOT.size)
+        else:
+            data = await FileRange(self.file, at, at + SLOT.size)
+        (number,) = SLOT.unpack(data)
         return number if 0 < number < self.count else 0
 
     async def find_item(self, number: int) -> Item:
@@ -322,8 +313,8 @@ class KeyIndex:
         """Store time of the last indexed record."""
         return self.files[-1].end_ms if self.files else 0
 
-    def add(self, keys: Sequence[IndexKey]) -> None:
-        """Add *keys*, in log order.
+    def add(self, keys: bytes) -> None:
+        """Add *keys*, packed as in `key_links`, in log order.
 
         Raises:
             DiskFailed: some were not added. The caller may add all of them again: duplicate hits are counted once.
@@ -333,9 +324,12 @@ class KeyIndex:
                 # Write all heads of the last file at once: this happens once in millions of keys.
                 for _ in self.write_heads():
                     pass
-                self.files.append(self._create(keys[0][2]))
+                if self.files:
+                    self.files[-1].release_table()
+                ((_, _, store_ms),) = unpack_keys(keys[:KEY_SIZE])
+                self.files.append(self._create(store_ms))
             index_file = self.files[-1]
-            part = keys[: index_file.free_items]
+            part = keys[: index_file.free_items * KEY_SIZE]
             index_file.add(part)
             self.unsynced[index_file.file] = None
             keys = keys[len(part) :]

@@ -20,6 +20,7 @@ from holdfast.store.base.disk import File, Piece
 from holdfast.store.base.index_fields import INNER_BITS, NOT_QUEUED, inner_count, with_inner_base
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
+from holdfast.store.log.batch_records import PackedItems, pack_items
 from holdfast.store.queues.consume_queue import HOST_V6_EXTRA
 from holdfast.store.queues.queue_index import ENTRY, QueueIndex
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX
@@ -164,6 +165,49 @@ class CommitLog:
             position += size
         self._next = position
         return staged
+
+    def pack_batch(
+        self,
+        queue: QueueIndex,
+        batch: Piece,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        store_ms: int,
+        reconsume_times: int,
+    ) -> PackedItems | None:
+        """Return the records of a batch that is split, for `stage_packed`; None if `stage_run` must stage its messages.
+
+        Nothing is staged yet, and nothing else may be staged in between.
+        """
+        if self.fault is not None or sys_flag & _NOT_PLAIN or not queue.has_plain_entries:
+            return None
+        if len(born_host) == 8:
+            pack, host_bits = self._pack_v4, self._bits_v4
+        else:
+            pack, host_bits = self._pack_v6, self._bits_v6
+        self.store_ms = max(store_ms, self.store_ms)
+        head = pack(
+            0, queue.magic, 0, queue.queue_id, 0, 0, 0, sys_flag & _NO_HOST_BITS | host_bits, born_ms, born_host,
+            self.store_ms, self._host, reconsume_times, 0, 0,
+        )  # fmt: skip
+        return pack_items(
+            batch, head, queue.topic_part, queue.next_offset, self._next, self._file_end - BLANK_SIZE,
+            self._body_size_max,
+        )  # fmt: skip
+
+    def stage_packed(self, queue: QueueIndex, packed: PackedItems) -> int:
+        """Stage the records that `pack_batch` returned. Return the offset of the first in the queue."""
+        pieces, entries, positions, _ = packed
+        assert positions[0] == self._next, "nothing was staged in between"
+        offset = queue.next_offset
+        queue.next_offset = offset + len(entries)
+        self._queues += [queue] * len(entries)
+        self._entries += entries
+        self._pieces += pieces
+        (_, size, _) = ENTRY.unpack(entries[-1])
+        self._next = positions[-1] + size
+        return offset
 
     def _inspect(self, queue: QueueIndex, properties: bytes, sys_flag: int) -> tuple[bytes, int]:
         """Return the properties of a record that is not plain, and the number of its messages in its queue.

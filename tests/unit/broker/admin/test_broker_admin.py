@@ -4,6 +4,7 @@ from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 
 from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.model.topic import TopicConfig
+from holdfast.native import DESCRIPTION
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
@@ -42,6 +43,7 @@ def test_the_figures_that_tools_parse_are_there(desk: BrokerHarness) -> None:
     ):
         int(table[name])
     assert table["brokerActive"] == "true"
+    assert table["accelerator"] == DESCRIPTION
 
 
 def test_the_figures_tell_of_logical_queues_where_there_are_any(desk: BrokerHarness) -> None:

@@ -10,16 +10,20 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.accelerated import for_each_kind
 from tests.support.stores import SMALL, overwrite
 
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.disk import Disk
 from holdfast.store.keys import key_index
-from holdfast.store.keys.key_index import HEADER, ITEM, IndexKey, KeyIndex
+from holdfast.store.keys.key_index import HEADER, KeyIndex
+from holdfast.store.keys.key_links import ITEM, IndexKey, pack_numbers
 
 TIME = 1_700_000_000_000
 FOREVER = (0, 1 << 62)
+
+kind = for_each_kind((key_index, "link_keys"))
 
 
 def an_index(disk: Disk, *, slots: int = 10, items: int = 20, is_clean: bool = True) -> KeyIndex:
@@ -43,6 +47,10 @@ def hits(index: KeyIndex, key_hash: int, begin_ms: int, end_ms: int) -> list[int
             found.append(stop.value)
 
 
+def add(index: KeyIndex, keys: Sequence[IndexKey]) -> None:
+    index.add(pack_numbers([number for key in keys for number in key]))
+
+
 def write_heads(index: KeyIndex) -> None:
     for _ in index.write_heads():
         pass
@@ -53,7 +61,7 @@ def test_a_file_has_upstreams_layout():
     disk = SimDisk()
     index = an_index(disk)
 
-    index.add([(13, 500, TIME), (7, 600, TIME + 1999), (23, 700, TIME + 2000)])
+    add(index, [(13, 500, TIME), (7, 600, TIME + 1999), (23, 700, TIME + 2000)])
     write_heads(index)
 
     (name,) = disk.list("index")
@@ -71,9 +79,9 @@ def test_four_hundred_items_hold_three_hundred_and_ninety_nine_keys():
     disk = SimDisk()
     index = an_index(disk, slots=100, items=400)
 
-    index.add([(number, number, TIME) for number in range(399)])
+    add(index, [(number, number, TIME) for number in range(399)])
     assert len(disk.list("index")) == 1
-    index.add([(60, 1000, TIME)])
+    add(index, [(60, 1000, TIME)])
 
     assert disk.list("index") == ["20231114221320000", "20231114221320001"]
     assert hits(index, 60, *FOREVER) == [1000, 60]
@@ -82,7 +90,7 @@ def test_four_hundred_items_hold_three_hundred_and_ninety_nine_keys():
 def test_hits_are_newest_first_and_within_the_time():
     """To the second: the caller looks closer."""
     index = an_index(SimDisk())
-    index.add([(3, 100, TIME), (13, 150, TIME), (3, 200, TIME + 10_000), (3, 300, TIME + 20_000)])
+    add(index, [(3, 100, TIME), (13, 150, TIME), (3, 200, TIME + 10_000), (3, 300, TIME + 20_000)])
 
     assert hits(index, 3, *FOREVER) == [300, 200, 100]
     assert hits(index, 13, *FOREVER) == [150]
@@ -98,7 +106,7 @@ def test_the_number_of_slots_is_guessed_from_what_is_in_the_file(slots: int, ite
     random = Random(1)
     keys = [(random.getrandbits(31), number, TIME) for number in range(items - 1)]
     written = an_index(disk, slots=slots, items=items)
-    written.add(keys)
+    add(written, keys)
     write_heads(written)
 
     index = an_index(disk, slots=5, items=50)
@@ -112,11 +120,11 @@ def test_a_file_that_fits_no_guess_is_left_alone():
     disk = SimDisk()
     random = Random(1)
     strange = an_index(disk, slots=13, items=33)
-    strange.add([(random.getrandbits(31), number, TIME) for number in range(30)])
+    add(strange, [(random.getrandbits(31), number, TIME) for number in range(30)])
     write_heads(strange)
 
     index = an_index(disk)
-    index.add([(1, 1, TIME)])
+    add(index, [(1, 1, TIME)])
 
     assert hits(index, 1, *FOREVER) == [1]
     assert len(disk.list("index")) == 2
@@ -126,7 +134,7 @@ def test_after_a_crash_the_last_file_is_made_again():
     """Any page of it may be gone; those before it are whole."""
     disk = SimDisk()
     index = an_index(disk)
-    index.add([(number, number, TIME) for number in range(25)])
+    add(index, [(number, number, TIME) for number in range(25)])
 
     again = an_index(disk, is_clean=False)
 
@@ -141,7 +149,7 @@ def test_after_a_crash_every_file_that_was_not_synced_is_made_again(synced: int 
     """A file was whole when the mark was set only if the next one had begun by then."""
     disk = SimDisk()
     index = an_index(disk)
-    index.add([(number, number * 10, TIME) for number in range(60)])
+    add(index, [(number, number * 10, TIME) for number in range(60)])
     names = disk.list("index")
     assert [index_file.begin_position for index_file in index.files] == [0, 190, 380, 570]
 
@@ -154,7 +162,7 @@ def test_files_that_know_only_removed_records_go():
     """But never the last."""
     disk = SimDisk()
     index = an_index(disk)
-    index.add([(number, number * 10, TIME) for number in range(60)])
+    add(index, [(number, number * 10, TIME) for number in range(60)])
     names = disk.list("index")
     assert len(names) == 4
 
@@ -168,7 +176,7 @@ def test_times_that_no_calendar_has_do_not_matter():
     disk = SimDisk()
     index = an_index(disk, items=3)
 
-    index.add([(1, 1, -(1 << 62)), (1, 2, 0), (1, 3, 1 << 62), (1, 4, TIME), (1, 5, TIME)])
+    add(index, [(1, 1, -(1 << 62)), (1, 2, 0), (1, 3, 1 << 62), (1, 4, TIME), (1, 5, TIME)])
 
     assert max(hits(index, 1, -(1 << 62), 1 << 62)) == 5
 
@@ -179,7 +187,7 @@ def test_any_damage_is_survived(seed: int):
     random = Random(seed)
     disk = SimDisk()
     written = an_index(disk)
-    written.add([(random.randrange(12), number, TIME) for number in range(30)])
+    add(written, [(random.randrange(12), number, TIME) for number in range(30)])
     write_heads(written)
     for name in disk.list("index"):
         for _ in range(random.randint(1, 30)):
@@ -189,7 +197,7 @@ def test_any_damage_is_survived(seed: int):
 
     for key_hash in range(12):
         assert len(hits(index, key_hash, -(1 << 63), 1 << 63)) < 100
-    index.add([(5, 999, TIME)] * 30)
+    add(index, [(5, 999, TIME)] * 30)
 
 
 def plain_file(slots: int, items: int, keys: Sequence[IndexKey]) -> bytes:
@@ -212,17 +220,19 @@ def plain_file(slots: int, items: int, keys: Sequence[IndexKey]) -> bytes:
     hashes=st.lists(st.integers(0, 60), min_size=1, max_size=150),
     parts=st.lists(st.integers(1, 40), min_size=1),
     slots=st.integers(1, 40),
-    region=st.integers(1, 16),
+    block=st.integers(1, 16),
+    region=st.integers(1, 4),
     region_keys=st.integers(1, 30),
     scattered=st.integers(0, 5),
     asked=st.sets(st.integers(0, 30)),
     reopened=st.sets(st.integers(0, 30)),
 )
 @settings(deadline=None, max_examples=150)
-def test_whatever_is_written_when_the_file_is_the_same(
+def test_whatever_is_written_when_the_file_is_the_same(  # noqa: PLR0917 - examples
     hashes: list[int],
     parts: list[int],
     slots: int,
+    block: int,
     region: int,
     region_keys: int,
     scattered: int,
@@ -232,14 +242,16 @@ def test_whatever_is_written_when_the_file_is_the_same(
     """Keys come in parts, slots are written in regions, by several processes; searches in between see every key."""
     disk = SimDisk()
     keys = [(key_hash, 100 + number * 7, TIME + number * 300) for number, key_hash in enumerate(hashes)]
-    sizes = {"REGION_SLOTS": region, "REGION_KEYS": region_keys, "_SCATTERED_MAX": scattered}
+    sizes = {
+        "BLOCK_SLOTS": block, "REGION_BLOCKS": region, "REGION_KEYS": region_keys, "_SCATTERED_MAX": scattered
+    }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for name, value in sizes.items():
             patch.setattr(key_index, name, value)
         index = an_index(disk, slots=slots, items=200)
         start = 0
         for turn, part in enumerate(itertools.cycle(parts)):
-            index.add(keys[start : start + part])
+            add(index, keys[start : start + part])
             start += part
             if turn in asked:
                 wanted = hashes[min(start, len(hashes)) - 1]
@@ -265,22 +277,24 @@ def test_many_keys_cost_few_writes():
     keys = [(random.getrandbits(31), number, TIME) for number in range(7000)]
 
     for start in range(0, len(keys), 256):
-        index.add(keys[start : start + 256])
+        add(index, keys[start : start + 256])
 
     assert calls.count("write") < len(keys) * 0.02
 
 
-def test_what_is_only_in_memory_is_bounded():
+def test_what_is_only_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch):
     """However long it takes until somebody asks for the rest to be written."""
+    monkeypatch.setattr(key_index, "BLOCK_SLOTS", 1)
+    monkeypatch.setattr(key_index, "REGION_BLOCKS", 1 << 16)
     index = an_index(SimDisk(), slots=200_000, items=40_000)
     random = Random(3)
 
     for _ in range(150):
-        index.add([(random.getrandbits(31), 1, TIME) for _ in range(256)])
+        add(index, [(random.getrandbits(31), 1, TIME) for _ in range(256)])
         index.write_due()
 
-    regions = -(-200_000 // key_index.REGION_SLOTS)
-    assert sum(map(len, index.files[-1]._heads)) < (regions + 1) * key_index.REGION_KEYS
+    regions = -(-200_000 // key_index.REGION_BLOCKS)
+    assert sum(index.files[-1]._dirty) < (regions + 1) * key_index.REGION_KEYS
 
 
 def test_a_full_file_is_left_whole():
@@ -289,7 +303,7 @@ def test_a_full_file_is_left_whole():
     index = an_index(disk)
     keys = [(number % 7, number, TIME) for number in range(25)]
 
-    index.add(keys)
+    add(index, keys)
 
     assert disk.read_file(f"index/{disk.list('index')[0]}") == plain_file(10, 20, keys[:19])
 
@@ -298,10 +312,10 @@ def test_old_items_are_asked_for():
     """They may not be in memory; those that this process wrote are read at once."""
     disk = SimDisk()
     old = an_index(disk)
-    old.add([(3, 100, TIME)])
+    add(old, [(3, 100, TIME)])
     write_heads(old)
     index = an_index(disk)
-    index.add([(3, 200, TIME)])
+    add(index, [(3, 200, TIME)])
     search = index.search(3, *FOREVER)
 
     with pytest.raises(StopIteration) as newest:
