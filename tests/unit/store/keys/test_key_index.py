@@ -331,7 +331,7 @@ def test_a_file_whose_slots_do_not_know_its_first_key_is_left_alone():
     """The slot of the first item points nowhere: another number of slots was meant, or the slots are lost."""
     disk = SimDisk()
     written = an_index(disk)
-    written.add([(3, 100, TIME), (4, 200, TIME)])
+    add(written, [(3, 100, TIME), (4, 200, TIME)])
     write_heads(written)
     name = f"index/{disk.list('index')[0]}"
     assert hits(an_index(disk), 4, *FOREVER) == [200]
