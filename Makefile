@@ -77,7 +77,7 @@ test-all: check ## the full matrix: long absences, a Spark cluster, and properti
 	$(PYTEST) $(TRIO) -m interop tests/interop
 	$(PYTEST) -m spark tests/spark
 
-mutants: install ## plant 200 bugs, one at a time: none may survive the tests that notice it
+mutants: install-spark ## plant 200 bugs, one at a time: none may survive the tests that notice it
 	$(BIN)/python -m tests.mutants.run
 
 sim: install ## simulate SEEDS clusters under faults; a failing seed prints how to replay it

@@ -46,7 +46,7 @@ class Mutant:
     old: str
     new: str
     nth: int
-    killed_by: str | None = None  # the tests that fail with it; None: no test is known to
+    killed_by: str | None = None  # the tests that fail with it; None until they are found
 
     def apply(self, text: str) -> str:
         """Return `text`, the content of the file, with the change.

@@ -3,7 +3,8 @@
     .venv/bin/python -m tests.mutants.run           # runs the tests that are known to fail with each mutant
     .venv/bin/python -m tests.mutants.run --find    # looks for such tests and prints the completed list
 
-A mutant without such a test stays in the list, so that a later test can be found for it.
+Every mutant of the list has such a test. One that gets into the list needs a test that notices it, or another mutant
+takes its place: no test can notice a change that nobody can observe.
 """
 
 import argparse
@@ -90,7 +91,7 @@ def suites_for(file: str, *, is_thorough: bool) -> list[str]:
 
 
 def find_tests(copies: Copies, mutant: Mutant, *, is_thorough: bool) -> Mutant:
-    """Return the mutant with the tests that notice it."""
+    """Return the mutant with the tests that notice it, or unchanged if none of them does."""
     with copies.with_mutant(mutant) as source:
         for tests in suites_for(mutant.file, is_thorough=is_thorough):
             failed = fails(source, tests)
@@ -100,9 +101,9 @@ def find_tests(copies: Copies, mutant: Mutant, *, is_thorough: bool) -> Mutant:
 
 
 def survives(copies: Copies, mutant: Mutant) -> bool:
-    """Return whether the tests that should notice a mutant pass with it."""
+    """Return whether the tests that should notice a mutant pass with it, or none are named."""
     if mutant.killed_by is None:
-        return False
+        return True
     if not (ROOT / mutant.killed_by).exists():
         raise FileNotFoundError(f"{mutant.killed_by} is gone: name the tests that notice {mutant.line()}")
     with copies.with_mutant(mutant) as source:
@@ -120,18 +121,19 @@ def main() -> int:
         copies = Copies(Path(folder), WORKERS)
         if options.find:
             find = partial(find_tests, copies, is_thorough=options.thorough)
+            unnoticed = 0
             for number, mutant in enumerate(pool.map(lambda it: it if it.killed_by else find(it), mutants), 1):
                 sys.stdout.write(mutant.line() + "\n")
                 sys.stdout.flush()
-                sys.stderr.write(f"\r{number} of {len(mutants)}")
-            return 0
+                unnoticed += mutant.killed_by is None
+                sys.stderr.write(f"\r{number} of {len(mutants)}, {unnoticed} without a test")
+            return 1 if unnoticed else 0
         alive = []
         for number, mutant in enumerate(pool.map(lambda it: it if survives(copies, it) else None, mutants), 1):
             if mutant is not None:
                 alive.append(mutant)
             sys.stderr.write(f"\r{number} of {len(mutants)}, {len(alive)} survived")
-    known = sum(mutant.killed_by is not None for mutant in mutants)
-    sys.stdout.write(f"\n{known - len(alive)} of {known} mutants are noticed; {len(mutants) - known} have no test\n")
+    sys.stdout.write(f"\n{len(mutants) - len(alive)} of {len(mutants)} mutants are noticed\n")
     for mutant in alive:
         sys.stdout.write(f"survived: {mutant.line()}\n")
     return 1 if alive else 0

@@ -131,6 +131,22 @@ async def test_a_static_topic_is_deleted_wherever_it_is_recorded():
     assert len(cluster.requests_of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
+async def test_a_broker_that_no_longer_has_a_topic_does_not_stop_its_deletion():
+    """An earlier attempt reached it. Any other refusal is reported."""
+    cluster = ScriptedTopics(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "b"})
+    view = await a_view(cluster)
+    codes = {"a:1": 17, "b:1": 0, "c:1": 0}
+    cluster.on(RequestCode.DELETE_TOPIC_IN_BROKER, lambda asked: codes[asked.address])
+
+    deleted = await StaticChanges(cluster).delete(view, view.topics["t"])
+    codes["b:1"] = 1
+    with pytest.raises(PartlyDone, match="b did not"):
+        await StaticChanges(cluster).delete(view, view.topics["t"])
+
+    assert {"a", "b"} <= set(deleted)
+
+
 async def test_a_topic_whose_leader_is_down_is_deleted_by_force_only():
     """Also when the name server has forgotten that broker: it would bring the topic back."""
     cluster = ScriptedTopics(brokers_by_name=THREE, forgotten={"b"})

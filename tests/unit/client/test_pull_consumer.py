@@ -12,7 +12,7 @@ from tests.support.scripted_server import ScriptedServer
 from holdfast.client import pull_consumer
 from holdfast.client.pull_consumer import PullConsumer
 from holdfast.client.push_consumer import PushConsumer
-from holdfast.model.errors import HoldfastError, LocalProtocolError
+from holdfast.model.errors import ForkedClient, HoldfastError, LocalProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.codes import RequestCode
 
@@ -259,3 +259,16 @@ async def test_closing_ends_a_start_that_is_under_way(kind: type[PullConsumer]):
         with pytest.raises(HoldfastError):
             await starting
         assert not consumer._member.client._tasks
+
+
+async def test_a_forked_child_has_no_position(monkeypatch: pytest.MonkeyPatch):
+    """The parent goes on reading: what the child copied is out of date."""
+    async with a_server() as server:
+        ScriptedGroup(server)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([ZERO])
+            with monkeypatch.context() as forked:
+                forked.setattr(consumer._member.client._pool, "_is_inherited", True)
+                with pytest.raises(ForkedClient):
+                    consumer.position(ZERO)
+            assert consumer.position(ZERO) == 0

@@ -17,7 +17,7 @@ from holdfast.client.push_consumer import PushConsumer
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import ReceivedMessage
 from holdfast.wire.frames.codes import RequestCode
-from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.command import Command, response
 
 
 @asynccontextmanager
@@ -371,3 +371,23 @@ async def test_run_returns_when_the_consumer_is_closed():
         await running
         await consumer.close()
         assert len(server.requests_of(RequestCode.UNREGISTER_CLIENT)) == 1
+
+
+async def test_a_queue_whose_offset_is_unknown_is_taken_over_later(caplog: pytest.LogCaptureFixture):
+    """It is logged, because nothing of the queue is consumed until then."""
+    async with a_server() as server:
+        group, bodies = ScriptedGroup(server, end=1), Bodies()
+        query = server.answers[RequestCode.QUERY_CONSUMER_OFFSET]
+        codes = iter([1])
+        server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda command: (
+            response(command, code, "starting") if (code := next(codes, 0)) else query(command)
+        )
+        consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await poll_until(lambda: "cannot be taken over yet" in caplog.text)
+            consumer._member.wake()
+            await poll_until(lambda: bodies.got == [b"0/0"])
+        assert group.committed == {0: 1}
+    (line,) = [text for text in caplog.messages if "cannot be taken over yet" in text]
+    assert "starting" in line

@@ -19,7 +19,7 @@ from tests.support.stores import (
     stage,
 )
 
-from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
+from holdfast.model.errors import CorruptRecord, DiskFailed, DiskFull, RecordRefused, StoreError
 from holdfast.model.topic import BATCH_QUEUE
 from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.host import pack_host
@@ -485,3 +485,23 @@ def test_idle_queues_are_small():
     assert used / 2000 < 1000
     run_housekeeping(store)
     assert disk.list("consumequeue") == []
+
+
+def test_an_end_on_a_full_disk_is_not_orderly():
+    """What could not be written is made again by the next start; the store says why it takes nothing more."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store)
+
+    def refuse(call: str, path: str) -> None:
+        if call in {"create", "write"} and path.startswith("consumequeue/"):
+            raise DiskFull(f"no space for {path}")
+
+    disk.before = refuse
+    store.close(NOW_MS)
+    disk.before = None
+
+    assert "no space for consumequeue/" in (store.shortage or "")
+    again = open_store(disk)
+    assert not again.recovered.is_clean
+    assert bodies(again) == [b"body"]

@@ -3,6 +3,7 @@
 import msgspec
 from tests.support.cluster.simulated import TOPIC, MovingCluster
 
+from holdfast.broker.admin.static_admin import _is_repetition
 from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.wire.cluster import mapping as wire
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -54,3 +55,16 @@ def test_a_tool_cannot_record_a_topic_of_another_cluster() -> None:
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "T is fixed in west, and a belongs to cluster east" in (answer.remark or "")
     assert cluster.components["a"].mappings.find(TOPIC) is None
+
+
+def test_an_older_record_is_accepted_only_if_it_repeats_what_happened() -> None:
+    """A tool that was slow may finish its move. What names another physical queue, or another queue, never happened."""
+    known = TopicMapping(topic=TOPIC, broker="a", epoch=7, total=2, queues={0: new_logical_queue(0, "a", 1)})
+
+    def is_repetition(*queues: LogicalQueue, epoch: int = 6) -> bool:
+        return _is_repetition(known, msgspec.structs.replace(known, queues={}, epoch=epoch).with_queues(*queues))
+
+    assert is_repetition(known.queues[0])
+    assert not is_repetition(known.queues[0], epoch=7)
+    assert not is_repetition(new_logical_queue(0, "a", 2))
+    assert not is_repetition(known.queues[0], new_logical_queue(1, "a", 3))

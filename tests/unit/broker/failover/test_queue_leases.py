@@ -243,8 +243,10 @@ def test_of_two_who_were_told_to_open_a_queue_one_is_confirmed_and_the_other_ste
     """Two operators, or one and a move that nobody had heard of: nothing was taken, so nothing is lost."""
     cluster = a_cluster("a", "b", "c")
     cluster.kill("a")
-    force_queue(cluster, "b")
-    force_queue(cluster, "c")
+    cut_off(cluster, cluster.brokers["b"].host)
+    answers = [force_queue(cluster, name) for name in "bc"]
+    cluster.network.mend()
+    assert [answer.code for answer in answers] == [0, 0], "neither knew of the other"
     assert leaders(cluster)[0] == "", "its old leader may still take sends"
 
     assert cluster.run(3 * LEASE_MS, lambda: leaders(cluster)[0] != "")

@@ -417,3 +417,22 @@ def test_a_queue_moves_inside_its_scope_only() -> None:
         assert record is not None
         assert record.led_queues == expected
         assert record.scope == ("west" if name == "c" else "east")
+
+
+def test_a_later_stamp_makes_a_leader_look_whether_it_was_replaced() -> None:
+    """It slept through a change of the topic: it need not wait for its next regular check."""
+    cluster = a_cluster()
+    cluster.world.checks.clear()  # Two are open for a while: that is what the gap is for.
+    config = cluster.components["a"].topics.find(TOPIC)
+    assert config is not None
+    for others in ("10.0.0.1", "10.0.1.2"):
+        cluster.network.cut_link("10.0.1.1", others)
+        cluster.network.cut_link(others, "10.0.1.1")
+    assert force_queue(cluster, "b").code == ResponseCode.SUCCESS
+    cluster.network.mend()
+    assert cluster.components["a"].mappings.placement(TOPIC, 0).state == "open"
+
+    stamp = QueueTotal(topic=config, scope="__global__", epoch=record(cluster, "b").epoch + 1, total=2)
+    assert cluster.request("a", RequestCode.PUT_QUEUE_TOTAL, stamp).code == ResponseCode.SUCCESS
+
+    assert cluster.run(1_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "elsewhere")

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.cli.commands import serve
 from holdfast.cli.main import main
+from holdfast.machine.effects import Log
 from holdfast.machine.security_options import SecurityOptions
 from holdfast.model.errors import ConfigError
 
@@ -132,3 +133,14 @@ def test_the_flags_of_access_control_are_options_of_every_role(monkeypatch: pyte
     assert (first.auth, first.cluster_secret, first.acl_file, first.insecure) == (True, "c", "acl", True)
     assert first.tls == "permissive"
     assert (second.auth, second.insecure, second.trusted_brokers) == (True, False, ("10.0.0.7",))
+
+
+def test_a_variable_that_no_role_knows_is_logged(monkeypatch: pytest.MonkeyPatch):
+    """As a warning: other software may have defined it."""
+    monkeypatch.setenv("HOLDFAST_BROKER_FLUSHH", "sync")
+    logged: list[Log] = []
+
+    serve.warn_of_variables(logged.append)
+
+    (line,) = [each for each in logged if "HOLDFAST_BROKER_FLUSHH" in each.event]
+    assert line.level == "warning"

@@ -378,3 +378,25 @@ async def test_a_connection_that_ends_while_its_broker_is_asked_carries_nothing(
 
         assert not raised.value.maybe_stored
         assert server.requests_of(SEND) == []
+
+
+async def test_a_retry_avoids_the_broker_that_failed(monkeypatch: pytest.MonkeyPatch):
+    """Unless its key or its queue binds the message to that broker."""
+    choose, avoided = Sender.choose, []
+
+    def note(sender: Sender, parcel: Parcel, route: TopicRoute, avoid_broker: str | None) -> MessageQueue:
+        avoided.append(avoid_broker)
+        return choose(sender, parcel, route, avoid_broker)
+
+    monkeypatch.setattr(Sender, "choose", note)
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.serve_topic("t", other_brokers={"broker-b": server.address})
+        for key in (None, "k"):
+            codes = iter([14, 0])
+            server.answers[SEND] = lambda command, codes=codes: response(command, next(codes), "", fields=STORED)
+            await Sender(client, "p").send(Parcel("t", PARCEL.outgoing, key), 5)
+
+    first, retry, *keyed = avoided
+    assert first is None
+    assert retry in {"broker-a", "broker-b"}
+    assert set(keyed) == {None}

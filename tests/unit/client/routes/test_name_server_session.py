@@ -421,3 +421,21 @@ async def test_a_broker_is_not_taken_for_a_name_server():
             two.serve_topic("t")
             assert (await client.route("t")).topic == "t"
             assert client._name_servers.current == two.address
+
+
+async def test_a_name_server_that_does_not_answer_is_logged_once(caplog: pytest.LogCaptureFixture):
+    """However many requests fail on it; again once it has answered meanwhile."""
+
+    def lines() -> list[str]:
+        return [text for text in caplog.messages if "does not answer" in text]
+
+    async with two_servers() as (one, _two), ClusterClient(one.address) as client:
+        for expected in (1, 2):
+            await client.route("t", refresh=True)
+            port = int(one.address.rpartition(":")[2])
+            await one.stop()
+            for _ in range(3):
+                with pytest.raises(ConnectionLost):
+                    await client.route("t", refresh=True)
+            assert len(lines()) == expected
+            await one.listen(port)
