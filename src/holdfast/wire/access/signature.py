@@ -30,6 +30,11 @@ _ZONE: Final = frozenset({"__ZONE_NAME", "__ZONE_MODE"})
 _UNIQUE_KEY_QUERY: Final = frozenset({"_UNIQUE_KEY_QUERY"})
 _VERSION_4_9_3: Final = 399
 _KEYED_MAX: Final = 1_024  # secrets
+_ORDERS_MAX: Final = 256
+_ORDER_SIZE_MAX: Final = 1_024  # characters
+
+_orders: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
+"""By the names of the fields of a request, as they were sent: those that are signed, in the order of the signature."""
 
 
 def sign(fields: Mapping[str, str], body: bytes | memoryview, credentials: Credentials) -> dict[str, str]:
@@ -43,16 +48,29 @@ def sign(fields: Mapping[str, str], body: bytes | memoryview, credentials: Crede
 
 def content(fields: Mapping[str, str], body: bytes | memoryview, excluded: Collection[str] = _NOTHING) -> bytes:
     """Return the bytes that are signed: all values except the signature, ordered by their keys, and the body."""
-    keys = sorted(fields)
-    if not "".join(keys).isascii():
-        keys.sort(key=_utf16)
-    if SIGNATURE in fields:
-        keys.remove(SIGNATURE)
+    names = tuple(fields)
+    keys: Sequence[str] = _orders.get(names) or _find_order(names)
     if excluded:
         keys = [key for key in keys if key not in excluded]
     values = "".join(map(fields.__getitem__, keys))
     # Java replaces half a surrogate pair, too.
     return b"".join((values.encode("utf-8", "replace"), body))
+
+
+def _find_order(names: tuple[str, ...]) -> Sequence[str]:
+    """Return the names whose values are signed, in their order, and remember it: a client sends the same names again.
+
+    Names may come from a stranger, so neither their number nor their size makes the memory of orders large.
+    """
+    ordered = sorted(names)
+    if not "".join(ordered).isascii():
+        ordered.sort(key=_utf16)
+    keys = tuple(name for name in ordered if name != SIGNATURE)
+    if sum(map(len, names)) <= _ORDER_SIZE_MAX:
+        if len(_orders) >= _ORDERS_MAX:
+            _orders.clear()
+        _orders[names] = keys
+    return keys
 
 
 def verify_fields(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.access.credentials import Credentials
+from holdfast.wire.access import signature
 from holdfast.wire.access.signature import SIGNATURE, content, sign, verify, verify_fields
 from holdfast.wire.frames.command import Command
 
@@ -144,3 +145,15 @@ def test_every_signed_request_is_accepted(fields: dict[str, str], body: bytes, s
 
     assert verify_fields(signed, body, secret.encode())
     assert not verify_fields(signed | {"AccessKey": "ak2"}, body, secret.encode())
+
+
+def test_the_orders_of_names_are_bounded():
+    """Whatever names strangers send, and however many: the memory of orders stays small, and every order is right."""
+    for number in range(3 * signature._ORDERS_MAX):
+        fields = {f"z{number}": "3", "a": "1", "b": "2", signature.SIGNATURE: "s"}
+        assert signature.content(fields, b"!") == b"123!"
+    long_name = "n" * (signature._ORDER_SIZE_MAX + 1)
+    assert signature.content({long_name: "2", "a": "1"}, b"!") == b"12!"
+
+    assert len(signature._orders) <= signature._ORDERS_MAX
+    assert not any(long_name in names for names in signature._orders)
