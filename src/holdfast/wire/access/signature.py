@@ -60,7 +60,7 @@ def content(fields: Mapping[str, str], body: bytes | memoryview, excluded: Colle
 def _find_order(names: tuple[str, ...]) -> Sequence[str]:
     """Return the names whose values are signed, in their order, and remember it: a client sends the same names again.
 
-    Names may come from a stranger, so neither their number nor their size makes the memory of orders large.
+    Names may come from an unproven peer, so neither their number nor their size makes the memory of orders large.
     """
     ordered = sorted(names)
     if not "".join(ordered).isascii():

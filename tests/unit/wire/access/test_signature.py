@@ -148,7 +148,7 @@ def test_every_signed_request_is_accepted(fields: dict[str, str], body: bytes, s
 
 
 def test_the_orders_of_names_are_bounded():
-    """Whatever names strangers send, and however many: the memory of orders stays small, and every order is right."""
+    """Whatever names peers send, and however many: the memory of orders stays small, and every order is right."""
     for number in range(3 * signature._ORDERS_MAX):
         fields = {f"z{number}": "3", "a": "1", "b": "2", signature.SIGNATURE: "s"}
         assert signature.content(fields, b"!") == b"123!"
